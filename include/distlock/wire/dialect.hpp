@@ -11,6 +11,7 @@
 #include <chrono>
 #include <concepts>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -30,6 +31,12 @@ class exclusive_handoff;
 namespace detail {
 template <class D>
 concept dialect_of_ours = std::same_as<D, handoff> || std::same_as<D, exclusive_handoff>;
+
+/// An argument for any parameter: finds a function whatever it takes.
+struct anything {
+    template <class T>
+    operator T() const;
+};
 }  // namespace detail
 
 /// The type is made of a lock's name and its options, and says what it was made of: name() is the
@@ -101,6 +108,10 @@ concept has_an_inspector = lock_inspector<typename D::inspector>;
 /// one of the same object is granted does not show that the first one was released. Such a one may have
 /// `std::optional<command> acquire_unqueued(const token&, std::span<char> room) const`: see any_dialect.
 ///
+/// Where it has `command exchange(const token& owner, const token& from) const`, that takes a lock for
+/// `owner` which `from`, of the same object, has in another manner; answered as look(). `static constexpr
+/// std::string_view noun` is what messages call it, where that is not "lock".
+///
 /// Those of `mutex` and `shared_mutex` are dialects also where they are only declared: a program that
 /// compiles the engine separately need not see them.
 template <class D>
@@ -153,10 +164,41 @@ consteval bool check_dialect() {
         has_an_inspector<D>,
         "a dialect has a type `inspector`, made of a name, with `inspect`, `force_release` and `forced`, and "
         "`read_inspect`, `read_force_release` and `was_forced`; see distlock::lock_inspector");
+    // What a dialect may have is left alone where it is declared otherwise, and nobody would learn of it.
+    using detail::anything;
     static_assert(
-        !requires(const D& d) { d.allows_local_fences(); } ||
-            requires(const D& d) { requires std::convertible_to<decltype(d.allows_local_fences()), bool>; },
+        !requires(D & d) { d.allows_local_fences(); } ||
+            requires(const D& d) {
+                { d.allows_local_fences() } -> std::convertible_to<bool>;
+            },
         "allows_local_fences must be `bool allows_local_fences() const`");
+    static_assert(
+        !requires(D & d) { d.is_shared(); } ||
+            requires(const D& d) {
+                { d.is_shared() } -> std::convertible_to<bool>;
+            },
+        "is_shared must be `bool is_shared() const`");
+    static_assert(
+        !requires(D & d, anything any) { d.renew(any, any); } ||
+            requires(const D& d, const token& owner, std::string_view milliseconds) {
+                { d.renew(owner, milliseconds) } -> std::same_as<command>;
+            },
+        "renew for a time must be "
+        "`distlock::command renew(const distlock::token&, std::string_view milliseconds) const`");
+    static_assert(
+        !requires(D & d, anything any) { d.acquire_unqueued(any, any); } ||
+            requires(const D& d, const token& owner, std::span<char> room) {
+                { d.acquire_unqueued(owner, room) } -> std::same_as<std::optional<command>>;
+            },
+        "acquire_unqueued must be `std::optional<distlock::command> "
+        "acquire_unqueued(const distlock::token&, std::span<char>) const`");
+    static_assert(
+        !requires(D & d, anything any) { d.exchange(any, any); } ||
+            requires(const D& d, const token& owner, const token& from) {
+                { d.exchange(owner, from) } -> std::same_as<command>;
+            },
+        "exchange must be "
+        "`distlock::command exchange(const distlock::token&, const distlock::token&) const`");
     static_assert(
         !requires(const D& d, const token& owner) { d.enter(owner, enter_mode::join); } ||
             queueing_dialect<D>,

@@ -1,5 +1,6 @@
 // What is no dialect, and that the compiler says which part is missing.
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -139,6 +140,87 @@ static_assert(distlock::check_dialect<mine>());
 struct mine : own {
     using own::own;
     bool allows_local_fences() const { return false; }
+};
+static_assert(distlock::check_dialect<mine>());
+#endif
+
+// CASE_local_fences_not_const: allows_local_fences must be
+#if defined(CASE_local_fences_not_const)
+struct mine : own {
+    using own::own;
+    bool allows_local_fences() { return false; }
+};
+static_assert(distlock::check_dialect<mine>());
+#elif defined(CASE_local_fences_not_const_ok)
+struct mine : own {
+    using own::own;
+    bool allows_local_fences() const { return false; }
+};
+static_assert(distlock::check_dialect<mine>());
+#endif
+
+// CASE_shared_not_const: is_shared must be
+#if defined(CASE_shared_not_const)
+struct mine : own {
+    using own::own;
+    bool is_shared() { return true; }
+};
+static_assert(distlock::check_dialect<mine>());
+#elif defined(CASE_shared_not_const_ok)
+struct mine : own {
+    using own::own;
+    bool is_shared() const { return true; }
+};
+static_assert(distlock::check_dialect<mine>());
+#endif
+
+// CASE_renew_for_a_number: renew for a time must be
+#if defined(CASE_renew_for_a_number)
+struct mine : own {
+    using own::own;
+    command renew(const token& owner) const { return own::renew(owner); }
+    command renew(const token& owner, long) const { return own::renew(owner); }
+};
+static_assert(distlock::check_dialect<mine>());
+#elif defined(CASE_renew_for_a_number_ok)
+struct mine : own {
+    using own::own;
+    using own::renew;
+    command renew(const token& owner, std::string_view) const { return renew(owner); }
+};
+static_assert(distlock::check_dialect<mine>());
+#endif
+
+// CASE_unqueued_without_room: acquire_unqueued must be
+#if defined(CASE_unqueued_without_room)
+struct mine : own {
+    using own::own;
+    std::optional<command> acquire_unqueued(const token& owner, std::string_view) const {
+        return acquire(owner);
+    }
+};
+static_assert(distlock::check_dialect<mine>());
+#elif defined(CASE_unqueued_without_room_ok)
+struct mine : own {
+    using own::own;
+    std::optional<command> acquire_unqueued(const token& owner, std::span<char>) const {
+        return acquire(owner);
+    }
+};
+static_assert(distlock::check_dialect<mine>());
+#endif
+
+// CASE_exchange_not_const: exchange must be
+#if defined(CASE_exchange_not_const)
+struct mine : own {
+    using own::own;
+    command exchange(const token& owner, const token&) { return look(owner); }
+};
+static_assert(distlock::check_dialect<mine>());
+#elif defined(CASE_exchange_not_const_ok)
+struct mine : own {
+    using own::own;
+    command exchange(const token& owner, const token&) const { return look(owner); }
 };
 static_assert(distlock::check_dialect<mine>());
 #endif
