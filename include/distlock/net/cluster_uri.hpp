@@ -2,7 +2,7 @@
 //
 //   struct cluster_uri { std::vector<uri> nodes; };
 //   cluster_uri parse_cluster_uri(std::string_view text);  // throws error(errc::invalid_uri), as parse_uri()
-//   void check_uri(const cluster_uri& where);               // the same for one that was filled in by hand
+//   void check_uri(const cluster_uri& where);              // of one that was filled in by hand
 //   std::string redacted(const cluster_uri& where);         // for messages
 #pragma once
 

@@ -39,14 +39,12 @@ inline constexpr std::size_t most_cluster_nodes = 1024;
 [[gnu::cold]] DISTLOCK_INLINE cluster_uri parse_cluster_uri(std::string_view text) {
     using detail::refuse_uri;
     detail::uri_parts parts = detail::split_uri(text);
-    const std::size_t plain =
-        parts.scheme.size() - std::min(parts.scheme.size(), detail::cluster_scheme.size());
-    if (!detail::equals_ignoring_case(parts.scheme.substr(plain), detail::cluster_scheme)) {
+    if (!detail::take_suffix(parts.scheme, detail::cluster_scheme)) {
         refuse_uri(
             "the scheme is not of a cluster; write redis+cluster://n1:7000,n2:7000, or rediss+cluster:// for "
             "TLS");
     }
-    const std::string begin = std::string(parts.scheme.substr(0, plain)) + "://" +
+    const std::string begin = std::string(parts.scheme) + "://" +
                               (parts.credentials ? std::string(*parts.credentials) + "@" : std::string());
     const std::string end = std::string(parts.path) + "?" + std::string(parts.options);
     cluster_uri out;
@@ -65,15 +63,7 @@ inline constexpr std::size_t most_cluster_nodes = 1024;
 }
 
 [[gnu::cold]] DISTLOCK_INLINE std::string redacted(const cluster_uri& where) {
-    const uri& first = where.nodes.front();
-    std::string shown(detail::scheme_name(first.scheme));
-    shown.append(detail::cluster_scheme).append("://");
-    if (!first.user.empty()) shown += detail::percent_encoded(first.user) + "@";
-    for (const uri& one : where.nodes) {
-        if (&one != &first) shown += ',';
-        shown += detail::shown_place(one);
-    }
-    return shown;
+    return detail::shown_hosts(where.nodes.front(), detail::cluster_scheme, where.nodes);
 }
 
 }  // namespace distlock

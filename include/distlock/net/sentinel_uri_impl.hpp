@@ -94,28 +94,17 @@ inline std::string with_sentinel_port(std::string_view host) {
 [[gnu::cold]] DISTLOCK_INLINE sentinel_uri parse_sentinel_uri(std::string_view text) {
     using detail::refuse_uri;
     detail::uri_parts parts = detail::split_uri(text);
-    if (parts.scheme.size() <= detail::sentinel_scheme.size() ||
-        !detail::equals_ignoring_case(
-            parts.scheme.substr(parts.scheme.size() - detail::sentinel_scheme.size()),
-            detail::sentinel_scheme)) {
+    if (!detail::take_suffix(parts.scheme, detail::sentinel_scheme)) {
         refuse_uri(
             "the scheme is not of Sentinels; write redis+sentinel://s1,s2,s3/mymaster, or rediss+sentinel:// "
             "for TLS");
     }
-    parts.scheme.remove_suffix(detail::sentinel_scheme.size());
-
     sentinel_uri out;
     std::string user;
     std::string password;
     const std::string options = detail::take_sentinel_options(parts.options, user, password);
     const std::string scheme = std::string(parts.scheme) + "://";
-    const auto read = [&](const std::string& rest) {
-        const uri one = parse_uri(scheme + rest + options);
-        if (one.scheme == uri_scheme::unix_socket)
-            refuse_uri(
-                "Sentinels are not reached by a unix socket; write redis+sentinel://s1,s2,s3/mymaster");
-        return one;
-    };
+    const auto read = [&](const std::string& rest) { return parse_uri(scheme + rest + options); };
     const auto add = [&](std::string_view host) {
         uri one = read(detail::with_sentinel_port(host));
         one.user = user;
@@ -136,13 +125,7 @@ inline std::string with_sentinel_port(std::string_view host) {
 }
 
 [[gnu::cold]] DISTLOCK_INLINE std::string redacted(const sentinel_uri& where) {
-    std::string shown(detail::scheme_name(where.master.scheme));
-    shown.append(detail::sentinel_scheme).append("://");
-    if (!where.master.user.empty()) shown += detail::percent_encoded(where.master.user) + "@";
-    for (const uri& one : where.sentinels) {
-        if (&one != &where.sentinels.front()) shown += ',';
-        shown += detail::shown_place(one);
-    }
+    std::string shown = detail::shown_hosts(where.master, detail::sentinel_scheme, where.sentinels);
     shown += "/" + where.master_name;
     if (where.master.database != 0) shown += "?db=" + std::to_string(where.master.database);
     return shown;

@@ -11,6 +11,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -86,6 +87,9 @@ DISTLOCK_INLINE std::string redacted(const uri& where);
 namespace detail {
 /// Returns: the host and the port of `one`, fit for messages.
 DISTLOCK_INLINE std::string shown_place(uri one);
+/// Returns: the URI of several servers, without password and options; scheme and user are those of `whose`.
+DISTLOCK_INLINE std::string shown_hosts(const uri& whose, std::string_view suffix,
+                                        std::span<const uri> hosts);
 }  // namespace detail
 
 }  // namespace distlock

@@ -9,6 +9,7 @@
 #include <iterator>
 #include <limits>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -265,6 +266,14 @@ namespace detail {
     const std::string whole = redacted(one);  // redis://host:port/0
     const std::size_t begin = whole.find("://") + 3;
     return whole.substr(begin, whole.rfind('/') - begin);
+}
+
+[[gnu::cold]] DISTLOCK_INLINE std::string detail::shown_hosts(const uri& whose, std::string_view suffix,
+                                                              std::span<const uri> hosts) {
+    std::string shown = concat({scheme_name(whose.scheme), suffix, "://", percent_encoded(whose.user),
+                                whose.user.empty() ? "" : "@"});
+    for (const uri& one : hosts) append(shown, {&one == &hosts.front() ? "" : ",", shown_place(one)});
+    return shown;
 }
 
 }  // namespace distlock

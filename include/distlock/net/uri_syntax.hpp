@@ -113,6 +113,16 @@ constexpr bool equals_ignoring_case(std::string_view text, std::string_view lowe
     return true;
 }
 
+/// Effects: takes `suffix`, in small letters, off the end of `scheme`.
+/// Returns: false, and takes nothing, where it is not there, or all there is.
+constexpr bool take_suffix(std::string_view& scheme, std::string_view suffix) noexcept {
+    if (scheme.size() <= suffix.size()) return false;
+    const std::size_t begin = scheme.size() - suffix.size();
+    if (!equals_ignoring_case(scheme.substr(begin), suffix)) return false;
+    scheme.remove_suffix(suffix.size());
+    return true;
+}
+
 /// Returns: the number that `digits` spells if it is nothing but digits and lies in the range.
 [[gnu::cold]] inline std::optional<std::uint64_t> parse_number(std::string_view digits, std::uint64_t min,
                                                                std::uint64_t max) {
