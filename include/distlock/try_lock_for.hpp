@@ -16,8 +16,6 @@
 
 #include <array>
 #include <chrono>
-#include <cstddef>
-#include <cstdint>
 #include <mutex>
 #include <shared_mutex>
 #include <stop_token>

@@ -3,7 +3,6 @@
 
 #include <chrono>
 #include <initializer_list>
-#include <string>
 #include <string_view>
 
 #include <distlock/base/error.hpp>

@@ -13,7 +13,6 @@
 //   void keep_alive(int socket, int idle, int interval, int count) noexcept;    // seconds, seconds, probes
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstdint>

@@ -9,7 +9,6 @@
 
 #include <list>
 #include <memory>
-#include <mutex>
 #include <thread>
 #include <utility>
 

@@ -6,7 +6,6 @@
 #include <exception>
 #include <optional>
 #include <span>
-#include <string>
 #include <utility>
 #include <vector>
 

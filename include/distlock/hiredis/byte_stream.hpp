@@ -1,7 +1,6 @@
 // A socket, and the TLS session on it where there is one: bytes in clear to whoever uses it.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <memory>
 #include <optional>

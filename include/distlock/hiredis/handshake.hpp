@@ -1,7 +1,6 @@
 // How a conversation with a server begins: connecting, TLS, AUTH, SELECT, and what the server is.
 #pragma once
 
-#include <cstddef>
 #include <memory>
 #include <optional>
 #include <string>

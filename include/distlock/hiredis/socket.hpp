@@ -5,7 +5,6 @@
 #include <array>
 #include <chrono>
 #include <cstddef>
-#include <cstdint>
 #include <cstring>
 #include <errno.h>
 #include <fcntl.h>

@@ -1,7 +1,6 @@
 // The services of a connection, compiled once where a program asks for that.
 #pragma once
 
-#include <atomic>
 #include <memory>
 #include <vector>
 

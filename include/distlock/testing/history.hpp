@@ -13,7 +13,6 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <fcntl.h>
 #include <limits>
 #include <map>

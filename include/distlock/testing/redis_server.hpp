@@ -18,7 +18,6 @@
 #include <cerrno>
 #include <charconv>
 #include <chrono>
-#include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>

@@ -11,7 +11,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <utility>
 
 #include <distlock/base/key.hpp>
 #include <distlock/base/token.hpp>

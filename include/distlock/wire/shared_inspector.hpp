@@ -5,7 +5,6 @@
 
 #include <string>
 #include <string_view>
-#include <utility>
 
 #include <distlock/base/key.hpp>
 #include <distlock/base/token.hpp>
