@@ -1,5 +1,6 @@
-# Checks that each header of include/distlock includes what gives it the standard's names that it uses, by itself: another standard
-# library need not include it on the way. cmake -D INCLUDE=<include folder> -P check_includes.cmake
+# Checks that each header of include/distlock includes what gives it the standard's names that it uses, by
+# itself, for another standard library need not include it on the way; and no header of the standard besides.
+# cmake -D INCLUDE=<include folder> -P check_includes.cmake
 #
 # Job headers proves the rest: it compiles each header behind these of the standard, which saves most of the time.
 cmake_minimum_required(VERSION 3.21)
@@ -16,8 +17,9 @@ foreach(header IN LISTS headers)
   file(READ "${INCLUDE}/distlock/${header}" text)
   string(REGEX REPLACE "//[^\n]*" "" code "${text}")
   string(REGEX REPLACE "\"[^\"\n]*\"" "" code "${code}")
-  string(REGEX MATCHALL "std::[a-z0-9_]+" names "${code}")
+  string(REGEX MATCHALL "std::[A-Za-z0-9_]+" names "${code}")
   list(REMOVE_DUPLICATES names)
+  set(used "")
   foreach(name IN LISTS names)
     string(REPLACE "std::" "" name "${name}")
     if(NOT DEFINED "distlock_from_${name}")
@@ -25,14 +27,26 @@ foreach(header IN LISTS headers)
     endif()
     math(EXPR names_seen "${names_seen} + 1")
     set(from "${distlock_from_${name}}")
+    string(APPEND used "|${from}")
     if(NOT code MATCHES "#include <(${from})>")
       math(EXPR faults "${faults} + 1")
       string(REPLACE "|" "> or <" shown "${from}")
       message(NOTICE "include/distlock/${header}: uses std::${name} and does not include <${shown}>")
     endif()
   endforeach()
+
+  string(REPLACE "|" ";" used "${used}")
+  string(REGEX MATCHALL "#include <[a-z_]+>" included "${code}")
+  foreach(include IN LISTS included)
+    string(REGEX REPLACE "#include <(.*)>" "\\1" include "${include}")
+    set(unnamed "${distlock_unnamed_${include}}")
+    if(NOT include IN_LIST used AND (unnamed STREQUAL "" OR NOT code MATCHES "${unnamed}"))
+      math(EXPR faults "${faults} + 1")
+      message(NOTICE "include/distlock/${header}: includes <${include}> and uses nothing of it in standard_names.cmake")
+    endif()
+  endforeach()
 endforeach()
 
 distlock_conclude(includes "no name of the standard" ${names_seen} ${faults})
 list(LENGTH headers count)
-message(STATUS "includes: ${count} headers include what gives them the standard's names they use")
+message(STATUS "includes: ${count} headers include what gives them the standard's names they use, and no more")
