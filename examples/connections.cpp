@@ -2,6 +2,7 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -24,7 +25,10 @@ struct legacy_client {
         std::vector<answer> elements;
     };
     bool connected = false;
-    static answer run(std::span<const std::string_view> words) { return {'+', std::string(words[0]), 0, {}}; }
+    // Returns: none when no answer came in time.
+    static std::optional<answer> run(std::span<const std::string_view> words, distlock::clock::time_point) {
+        return answer{'+', std::string(words[0]), 0, {}};
+    }
 };
 
 struct my_connection {
@@ -32,7 +36,10 @@ struct my_connection {
 
     distlock::reply execute(const distlock::command& cmd) {
         if (!client.connected) return distlock::reply::not_sent(distlock::errc::unreachable, "legacy client");
-        return converted(client.run(cmd.argv()));  // any byte may stand in an argument
+        const auto answer = client.run(cmd.argv(), cmd.deadline());  // any byte may stand in an argument
+        if (!answer)
+            return distlock::reply::no_answer(distlock::errc::no_reply, "legacy client");  // may be applied
+        return converted(*answer);
     }
 
   private:

@@ -3,7 +3,6 @@
 // $DISTLOCK_SERVER, a URI.
 //        probe --diagnose [prefix]: what the server is like for locks whose names begin so; 1 when it has a
 //            problem.
-#include <cctype>
 #include <charconv>
 #include <chrono>
 #include <cstdio>
@@ -36,14 +35,6 @@ std::optional<std::chrono::milliseconds> milliseconds(const std::string& text) {
     const auto [stop, problem] = std::from_chars(text.data(), end, count);
     if (problem != std::errc{} || stop != end || count < 0) return std::nullopt;
     return std::chrono::milliseconds(count);
-}
-
-// What others wrote is not fit for a terminal.
-std::string shown(std::string text) {
-    for (char& c : text) {
-        if (std::isprint(static_cast<unsigned char>(c)) == 0) c = '?';
-    }
-    return text;
 }
 
 double in_ms(distlock::clock::duration d) { return std::chrono::duration<double, std::milli>(d).count(); }
@@ -98,18 +89,7 @@ int main(int argc, char** argv) {
         const bool locked = lock.try_lock_for(*wait);
         std::printf("%s after %.1f ms\n", locked ? "locked" : "not locked: somebody else has it",
                     in_ms(distlock::clock::now() - asked));
-        const auto seen = distlock::inspect(redis, key);
-        if (seen.holder) {
-            std::printf("holder %s %s, ", shown(seen.holder->token).c_str(),
-                        shown(seen.holder->label).c_str());
-            if (seen.remaining) {
-                std::printf("for %lld ms\n", static_cast<long long>(seen.remaining->count()));
-            } else {
-                std::puts("without end: its key has no TTL");
-            }
-        } else {
-            std::puts("free by now");
-        }
+        std::cout << distlock::inspect(redis, key) << '\n';
         return locked ? 0 : 1;
     } catch (const distlock::error& e) {
         std::fprintf(stderr, "%s\n", e.what());

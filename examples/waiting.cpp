@@ -64,12 +64,9 @@ void several(distlock::hiredis_connection& redis) {
     transfer();
 }
 
-void until_terminated(distlock::hiredis_connection& redis) {
+// SIGTERM is blocked in `ends`, and in every thread.
+void until_terminated(distlock::hiredis_connection& redis, const sigset_t& ends) {
     distlock::mutex payments{redis, "payments"};
-    sigset_t ends;
-    sigemptyset(&ends);
-    sigaddset(&ends, SIGTERM);
-    pthread_sigmask(SIG_BLOCK, &ends, nullptr);  // before the first thread: all inherit it
     std::error_code ended_by;
     std::jthread worker([&](std::stop_token stop) {
         while (payments.lock(stop, ended_by)) {
@@ -88,7 +85,7 @@ void until_terminated(distlock::hiredis_connection& redis) {
 }
 
 void once_in_a_period(distlock::hiredis_connection& redis) {
-    distlock::mutex job{redis, "nightly-report", {.lease = 40s, .hold_at_least = 40s}};
+    distlock::mutex job{redis, "daily-report", {.lease = 40s, .hold_at_least = 40s}};
     if (job.try_lock()) {
         const distlock::scoped_lock guard{std::adopt_lock, job};
         print_report();
@@ -98,13 +95,18 @@ void once_in_a_period(distlock::hiredis_connection& redis) {
 }  // namespace
 
 int main(int argc, char** argv) {
+    sigset_t ends;
+    sigemptyset(&ends);
+    sigaddset(&ends, SIGTERM);
+    pthread_sigmask(SIG_BLOCK, &ends, nullptr);  // before the first thread: all inherit it
+
     try {
         distlock::hiredis_connection redis{argc > 1 ? argv[1] : "redis://127.0.0.1:6379"};
         without_exceptions(redis);
         until_stopped(redis);
         several(redis);
         once_in_a_period(redis);
-        until_terminated(redis);
+        until_terminated(redis, ends);
     } catch (const std::system_error& e) {
         alert(e.what());
         return 1;
