@@ -229,7 +229,7 @@ class recursive_mutex {
     result enter(Take take) {
         if (auto known = again()) return *std::move(known);
         result taken = take();
-        if (taken.serial == 0) return taken;
+        if (!taken.granted()) return taken;
         try {
             const detail::annotated_lock guard(state_);
             holds_.push_back({std::this_thread::get_id(), taken.serial, taken.fence, 1});

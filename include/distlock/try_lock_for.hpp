@@ -135,7 +135,7 @@ engine::lock_core::result acquire_jointly(clock::duration timeout, const std::st
         std::array<engine::joint_member*, sizeof...(Locks)> members{&each...};
         const auto until = saturating_add(members.front()->now(), timeout);
         auto got = engine::acquire_all(members, until, stop);
-        if (got.serial != 0) (each.adopt(), ...);
+        if (got.granted()) (each.adopt(), ...);
         return got;
     };
     return std::apply(acquire, parts);

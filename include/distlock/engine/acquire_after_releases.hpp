@@ -39,7 +39,7 @@ lock_core::result acquire_after_releases(At at, const lock_core* own, clock::tim
     if (!any_on_its_way()) return ask();
     if (how.together == nullptr) {
         auto got = ask();
-        if (got.serial != 0 || got.cause != errc{}) return got;
+        if (!got.taken()) return got;
     }
     confirm_all();
     return ask();

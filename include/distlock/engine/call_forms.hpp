@@ -23,7 +23,7 @@ Result throw_on_error(Result got) {
     return got;
 }
 /// Throws: error, where `got` is a failure.
-inline bool taken_or_throw(lock_core::result got) { return throw_on_error(std::move(got)).serial != 0; }
+inline bool taken_or_throw(lock_core::result got) { return throw_on_error(std::move(got)).granted(); }
 
 /// Returns: what `attempt` came to. `ec` says why nothing was acquired, and is clear where
 /// somebody else has the lock.
@@ -36,7 +36,7 @@ auto result_or_error(std::error_code& ec, Attempt attempt) noexcept {
 }
 template <class Attempt>
 bool taken_or_error(std::error_code& ec, Attempt attempt) noexcept {
-    return engine::result_or_error(ec, attempt).serial != 0;
+    return engine::result_or_error(ec, attempt).granted();
 }
 
 /// Returns: the instant of `Clock` that is `timeout` from now, or the last that there is.
@@ -58,7 +58,7 @@ auto try_until(std::chrono::time_point<Other, Duration> deadline, Attempt attemp
     };
     for (;;) {
         auto got = attempt(time_left());
-        if (got.serial != 0 || got.cause != errc{}) return got;
+        if (!got.taken()) return got;
         if (!(time_left().count() > 0)) return got;  // also where it is no number
     }
 }

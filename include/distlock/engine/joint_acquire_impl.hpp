@@ -47,10 +47,10 @@ class joint_request final : public joint_executor {
     bool run() {
         try_next();
         const bool all =
-            std::all_of(results_.begin(), results_.end(), [](const auto& one) { return one.serial != 0; });
+            std::all_of(results_.begin(), results_.end(), [](const auto& one) { return one.granted(); });
         if (all) return true;
         for (std::size_t i = 0; i < members_.size(); ++i) {
-            if (results_[i].serial != 0) members_[i]->undo();
+            if (results_[i].granted()) members_[i]->undo();
         }
         if (thrown_) std::rethrow_exception(thrown_);
         return false;
@@ -104,7 +104,7 @@ class joint_request final : public joint_executor {
             } catch (...) {
                 thrown_ = std::current_exception();
             }
-            if (results_[at].serial == 0) failed_ = true;
+            if (!results_[at].granted()) failed_ = true;
         }
     }
 
@@ -206,7 +206,7 @@ class taken_members {
     bool take_again(joint_member& ended, clock::time_point until, const std::stop_token& stop) {
         without_ = &ended;
         ended.undo();
-        if (ended.acquire(until, {.once = true}, stop).serial == 0) return false;
+        if (!ended.acquire(until, {.once = true}, stop).granted()) return false;
         without_ = nullptr;
         return true;
     }
@@ -264,9 +264,9 @@ lock_core::result acquire_in_order(std::span<joint_member*> members, clock::time
                 if (tried.doubt.cause != errc{}) doubt = tried.doubt;
             }
             last = missing.front()->acquire(until, {.failing_since = doubt.failing_since}, stop);
-            if (last.serial == 0) {
+            if (!last.granted()) {
                 const bool may_be_ours = doubt.cause != errc{} && missing.front()->residual().count() > 0;
-                return last.cause == errc{} && may_be_ours ? doubt : last;
+                return last.taken() && may_be_ours ? doubt : last;
             }
             taken.add(1);
             doubt.failing_since = clock::time_point::max();

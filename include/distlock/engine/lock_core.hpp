@@ -65,11 +65,15 @@ class lock_core {
     struct result {
         std::uint64_t serial = 0;  ///< of the acquisition; 0: none
         std::uint64_t fence = 0;
-        errc cause = {};           ///< {}: somebody else has the lock
+        errc cause = {};           ///< why there is none, where that is not taken()
         bool without_ttl = false;  ///< of a lock somebody else has
         std::string detail = {};
         /// With the server, where that is the cause.
         clock::time_point failing_since = clock::time_point::max();
+
+        bool granted() const noexcept { return serial != 0; }
+        /// Returns: whether somebody else has the lock, or waits for it.
+        bool taken() const noexcept { return !granted() && cause == errc{}; }
     };
 
     /// An acquisition in whose place another lock is asked for.

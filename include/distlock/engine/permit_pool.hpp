@@ -86,7 +86,7 @@ class permit_pool final : public permit_core {
                 free(*mine);
                 throw;
             }
-            if (got.serial != 0) {
+            if (got.granted()) {
                 got.of = mine->core.get();
                 return got;
             }

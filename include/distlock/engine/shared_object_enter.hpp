@@ -133,7 +133,7 @@ typename shared_object<Lazy>::result shared_object<Lazy>::ask(batch& mine, time_
     waiter_queue to_wake;
     {
         const guard here(mutex_);
-        if (got.serial != 0) {
+        if (got.granted()) {
             got = open(mine, got, how.guarded, to_wake);
         } else {
             end_in_vain(mine, got, to_wake);

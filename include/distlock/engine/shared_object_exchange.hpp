@@ -51,7 +51,7 @@ bool shared_object<Lazy>::end_downgrade(const running_exchange& mine, const resu
     bool wanted = true;
     {
         const guard here(mutex_);
-        if (got.serial == 0) {
+        if (!got.granted()) {
             continuations_.give_up(mine.guards);
         } else {
             wanted = continuations_.finish(mine.guards, {.read = got.serial}, {});
@@ -60,7 +60,7 @@ bool shared_object<Lazy>::end_downgrade(const running_exchange& mine, const resu
         }
     }
     // The token is released even so: an answer may have been lost.
-    if (!mine.of.from.empty()) writers_->surrender(mine.of, got.serial == 0);
+    if (!mine.of.from.empty()) writers_->surrender(mine.of, !got.granted());
     return wanted;
 }
 
@@ -79,7 +79,7 @@ typename shared_object<Lazy>::result shared_object<Lazy>::try_upgrade() {
         end_upgrade(mine, {});
         throw;
     }
-    if (got.serial == 0 && got.cause == errc{}) {
+    if (got.taken()) {
         read_on(mine);
         return got;
     }
@@ -107,7 +107,7 @@ bool shared_object<Lazy>::end_upgrade(const running_exchange& mine, const result
     bool wanted = true;
     {
         const guard here(mutex_);
-        if (got.serial == 0) {
+        if (!got.granted()) {
             continuations_.give_up(mine.guards);
         } else {
             wanted = continuations_.finish(mine.guards, {.write = got.serial}, std::this_thread::get_id());
