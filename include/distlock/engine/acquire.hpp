@@ -52,11 +52,7 @@ class acquire {
 
   public:
     acquire(const acquire_limits& limits, std::uint64_t jitter_seed) noexcept
-        : limits_(limits),
-          patience_(distlock::detail::saturating_cast<clock::duration, distlock::detail::rounding::up>(
-              limits.patience)),
-          jitter_(jitter_seed),
-          failure_{limits.failing_since} {}
+        : limits_(limits), jitter_(jitter_seed), failure_{limits.failing_since} {}
 
     /// `contended`: the lock was taken the last time. The script then saves a round trip; else the
     /// plain command is cheaper.
@@ -307,7 +303,7 @@ class acquire {
         return pause({});
     }
 
-    bool worn_out() const noexcept { return now_ - failure_.since >= patience_; }
+    bool worn_out() const noexcept { return out_of_patience(limits_.patience, failure_.since, now_); }
     void note_failure(errc cause) noexcept { failure_ = {std::min(failure_.since, now_), cause}; }
 
     void note_unconfirmed() noexcept { left_ = std::max(left_, leftover::unconfirmed); }
@@ -373,7 +369,6 @@ class acquire {
     }
 
     acquire_limits limits_;
-    clock::duration patience_;
     clock::time_point now_{};
     jitter jitter_;
     clock::duration backoff_ = std::chrono::milliseconds{1};

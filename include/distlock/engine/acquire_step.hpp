@@ -7,6 +7,7 @@
 #include <distlock/base/clock.hpp>
 #include <distlock/base/error.hpp>
 #include <distlock/base/token.hpp>
+#include <distlock/detail/saturate.hpp>
 #include <distlock/wire/enter_mode.hpp>
 
 namespace distlock::engine {
@@ -19,6 +20,15 @@ inline constexpr std::chrono::milliseconds longest_answer_time{200};
 /// A lock object's waiters wait so long for the first subscription, all together. A waiter that joins the
 /// queue before may be passed over.
 inline constexpr std::chrono::milliseconds longest_subscribing{200};
+
+/// Returns: whether trouble with the server that began at `since` has lasted so long; time_point::max():
+/// there is none.
+[[gnu::cold]] inline bool out_of_patience(std::chrono::milliseconds patience, clock::time_point since,
+                                          clock::time_point now) noexcept {
+    using distlock::detail::rounding;
+    return since <= now &&
+           now - since >= distlock::detail::saturating_cast<clock::duration, rounding::up>(patience);
+}
 
 /// How a waiter learns that the lock is free.
 enum class waiting_manner {

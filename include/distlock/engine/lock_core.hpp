@@ -18,7 +18,6 @@
 #include <distlock/base/options.hpp>
 #include <distlock/base/time_source.hpp>
 #include <distlock/base/token.hpp>
-#include <distlock/detail/saturate.hpp>
 #include <distlock/detail/separate.hpp>
 #include <distlock/detail/stop_token.hpp>
 #include <distlock/net/any_connection.hpp>
@@ -32,15 +31,6 @@
 namespace distlock::engine {
 
 class joint_executor;
-
-/// Returns: whether trouble with the server that began at `since` has lasted so long; time_point::max():
-/// there is none.
-[[gnu::cold]] inline bool out_of_patience(std::chrono::milliseconds patience, clock::time_point since,
-                                          clock::time_point now) noexcept {
-    using distlock::detail::rounding;
-    return since <= now &&
-           now - since >= distlock::detail::saturating_cast<clock::duration, rounding::up>(patience);
-}
 
 /// Returns: the options that take effect. hold_at_least turns local_budget off: another thread of the process
 /// would be another owner, and too early as any other.

@@ -14,6 +14,7 @@
 #include <distlock/base/token.hpp>
 #include <distlock/detail/saturate.hpp>
 #include <distlock/detail/thread_safety.hpp>
+#include <distlock/engine/acquire_step.hpp>
 #include <distlock/engine/acquisition.hpp>
 #include <distlock/engine/action.hpp>
 #include <distlock/engine/blocking.hpp>

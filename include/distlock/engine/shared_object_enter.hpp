@@ -14,6 +14,7 @@
 #include <distlock/detail/saturate.hpp>
 #include <distlock/detail/stop_token.hpp>
 #include <distlock/engine/acquire_after_releases.hpp>
+#include <distlock/engine/acquire_step.hpp>
 #include <distlock/engine/lock_core.hpp>
 #include <distlock/engine/shared_object.hpp>
 #include <distlock/engine/waiter_queue.hpp>

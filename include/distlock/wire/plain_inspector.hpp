@@ -118,6 +118,7 @@ class plain_inspector {
     const std::string& fence_key() const noexcept { return fence_; }
     const std::string& owner_key() const noexcept { return owner_; }
     const std::string& mark_key() const noexcept { return mark_; }
+    const std::string& queue_key() const noexcept { return queue_; }
 
   private:
     key key_;

@@ -5,6 +5,7 @@
 
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include <distlock/base/key.hpp>
 #include <distlock/base/token.hpp>
@@ -60,15 +61,16 @@ class shared_inspector : public plain_inspector {
   public:
     /// Throws: error(errc::invalid_name), also for a name that can have no keys beside it.
     explicit shared_inspector(std::string name)
-        : plain_inspector(name), queue_(key(name).sibling("queue")), readers_(key(name).sibling("readers")) {}
+        : plain_inspector(std::move(name)), readers_(key(this->name()).sibling("readers")) {}
 
     command inspect() const {
-        return {{"EVAL", detail::shared_inspect(), "5", name(), fence_key(), owner_key(), queue_, readers_},
-                name()};
+        return {
+            {"EVAL", detail::shared_inspect(), "5", name(), fence_key(), owner_key(), queue_key(), readers_},
+            name()};
     }
     /// Takes the lock from the writer, or from all readers, and hands it on.
     command force_release() const {
-        return {{"EVAL", detail::shared_force_release(), "6", name(), queue_, fence_key(), owner_key(),
+        return {{"EVAL", detail::shared_force_release(), "6", name(), queue_key(), fence_key(), owner_key(),
                  readers_, mark_key()},
                 name()};
     }
@@ -80,7 +82,6 @@ class shared_inspector : public plain_inspector {
     }
 
   private:
-    std::string queue_;
     std::string readers_;
 };
 
