@@ -10,6 +10,7 @@
 
 #include <distlock/detail/concat.hpp>
 #include <distlock/detail/printable.hpp>
+#include <distlock/detail/small_letter.hpp>
 #include <distlock/net/any_connection.hpp>
 
 namespace distlock::engine {
@@ -47,10 +48,7 @@ struct lock_place {
         identity.erase(begin, user_end + 1 - begin);
         end -= user_end + 1 - begin;
     }
-    for (auto i = begin; i < end; ++i) {
-        if (identity[i] >= 'A' && identity[i] <= 'Z')
-            identity[i] = static_cast<char>(identity[i] + ('a' - 'A'));
-    }
+    for (auto i = begin; i < end; ++i) identity[i] = distlock::detail::small_letter(identity[i]);
     return identity;
 }
 

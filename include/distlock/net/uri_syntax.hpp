@@ -13,6 +13,7 @@
 
 #include <distlock/base/error.hpp>
 #include <distlock/detail/concat.hpp>
+#include <distlock/detail/small_letter.hpp>
 
 namespace distlock::detail {
 
@@ -103,12 +104,11 @@ constexpr bool is_host_name(std::string_view text) noexcept {
     return true;
 }
 
-/// Returns: whether `text` is `lower` but for the case of ASCII letters; <cctype> would ask the locale.
+/// Returns: whether `text` is `lower` but for the case of ASCII letters.
 constexpr bool equals_ignoring_case(std::string_view text, std::string_view lower) noexcept {
     if (text.size() != lower.size()) return false;
     for (std::size_t i = 0; i < text.size(); ++i) {
-        const char c = text[i];
-        if ((c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c) != lower[i]) return false;
+        if (small_letter(text[i]) != lower[i]) return false;
     }
     return true;
 }

@@ -2,8 +2,9 @@
 #pragma once
 
 #include <algorithm>
-#include <cctype>
 #include <string_view>
+
+#include <distlock/detail/small_letter.hpp>
 
 namespace distlock::testing::impl {
 
@@ -11,7 +12,7 @@ namespace distlock::testing::impl {
 inline bool begins_in_any_case(std::string_view text, std::string_view small) {
     return text.size() >= small.size() &&
            std::equal(small.begin(), small.end(), text.begin(),
-                      [](char a, char b) { return a == std::tolower(static_cast<unsigned char>(b)); });
+                      [](char a, char b) { return a == detail::small_letter(b); });
 }
 
 }  // namespace distlock::testing::impl

@@ -18,15 +18,33 @@
 
 namespace distlock::detail {
 
-/// Returns: the number that `text` is; none: it is none, is negative, or is none that a server counts to.
-/// Sums and differences of such numbers do not overflow.
+/// Returns: whether a server counts to that. Sums and differences of such numbers do not overflow.
+constexpr bool is_count(std::int64_t number) noexcept {
+    return number >= 0 && number <= std::int64_t{1} << 60U;
+}
+
+/// Returns: the number that `text` is; none: it is none, or is_count() says no.
 inline std::optional<std::int64_t> count_in(std::string_view text) noexcept {
     std::int64_t value = 0;
     const auto end = text.data() + text.size();
     const auto [stop, problem] = std::from_chars(text.data(), end, value);
     if (problem != std::errc{} || stop != end) return std::nullopt;
-    if (value < 0 || value > std::int64_t{1} << 60U) return std::nullopt;
+    if (!is_count(value)) return std::nullopt;
     return value;
+}
+
+/// Returns: what is behind `name` and `says` in that part of `text`, of those that `ends` ends, which begins
+/// so; none: there is no such part. A view.
+inline std::optional<std::string_view> field_in(std::string_view text, char ends, std::string_view name,
+                                                char says) noexcept {
+    while (!text.empty()) {
+        const auto end = std::min(text.find(ends), text.size());
+        const auto part = text.substr(0, end);
+        text.remove_prefix(std::min(end + 1, text.size()));
+        if (part.size() > name.size() && part.starts_with(name) && part[name.size()] == says)
+            return part.substr(name.size() + 1);
+    }
+    return std::nullopt;
 }
 
 /// The text of INFO or CLUSTER INFO: lines of `field:value`. A view.
@@ -38,15 +56,9 @@ class info_text {
     }
 
     std::optional<std::string_view> field(std::string_view name) const noexcept {
-        for (std::string_view rest = text_; !rest.empty();) {
-            const auto end = std::min(rest.find('\n'), rest.size());
-            auto line = rest.substr(0, end);
-            rest.remove_prefix(std::min(end + 1, rest.size()));
-            if (line.ends_with('\r')) line.remove_suffix(1);
-            if (line.size() > name.size() && line.starts_with(name) && line[name.size()] == ':')
-                return line.substr(name.size() + 1);
-        }
-        return std::nullopt;
+        auto found = field_in(text_, '\n', name, ':');
+        if (found && found->ends_with('\r')) found->remove_suffix(1);
+        return found;
     }
     std::optional<std::int64_t> number(std::string_view name) const noexcept {
         const auto value = field(name);
@@ -102,15 +114,8 @@ inline std::vector<replica_state> replicas_in(const info_text& info) {
     for (int i = 0;; ++i) {
         const auto line = info.field("slave" + std::to_string(i));
         if (!line) return all;
-        const auto part = [&](std::string_view name) -> std::string_view {
-            for (std::string_view rest = *line; !rest.empty();) {
-                const auto end = std::min(rest.find(','), rest.size());
-                const auto pair = rest.substr(0, end);
-                rest.remove_prefix(std::min(end + 1, rest.size()));
-                if (pair.size() > name.size() && pair.starts_with(name) && pair[name.size()] == '=')
-                    return pair.substr(name.size() + 1);
-            }
-            return {};
+        const auto part = [&](std::string_view name) {
+            return field_in(*line, ',', name, '=').value_or(std::string_view());
         };
         replica_state one;
         one.where = std::string(part("ip")) + ":" + std::string(part("port"));
@@ -132,9 +137,9 @@ inline std::vector<replica_state> replicas_in(const reply& role) {
         if (parts.size() < 3) continue;
         replica_state one;
         one.where = parts[0].text() + ":" + parts[1].text();
-        const auto written = count_in(std::to_string(said[1].number()));
-        if (const auto got = count_in(parts[2].text()); got && written)
-            one.behind = std::max<std::int64_t>(*written - *got, 0);
+        const auto written = said[1].number();
+        if (const auto got = count_in(parts[2].text()); got && is_count(written))
+            one.behind = std::max<std::int64_t>(written - *got, 0);
         all.push_back(std::move(one));
     }
     return all;
