@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
-#include <cstdint>
 #include <exception>
 #include <memory>
 #include <new>
@@ -31,10 +30,8 @@ namespace distlock {
 
 namespace detail {
 
-// The server's is a wall clock.
-inline std::int64_t wall_clock_microseconds() noexcept {
-    using namespace std::chrono;
-    return duration_cast<microseconds>(system_clock::now().time_since_epoch()).count();
+inline wall_time our_wall_time() noexcept {
+    return std::chrono::time_point_cast<std::chrono::microseconds>(std::chrono::system_clock::now());
 }
 
 template <connection C>
@@ -100,9 +97,9 @@ diagnosis diagnose(Conn& connection, const diagnose_options& options = {}) {
     std::vector<reply> replies;
     for (auto commands = asked.questions(); !commands.empty(); commands = asked.questions()) {
         replies.assign(commands.size(), reply());
-        const auto before = detail::wall_clock_microseconds();
+        const auto before = detail::our_wall_time();
         detail::ask_all(connection, commands, replies);
-        asked.on_answers(replies, before, detail::wall_clock_microseconds());
+        asked.on_answers(replies, before, detail::our_wall_time());
     }
     if constexpr (subscribing_connection<Conn>) {
         if (asked.admitted()) detail::try_to_subscribe(connection, asked);

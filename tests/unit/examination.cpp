@@ -32,6 +32,7 @@ using distlock::reply;
 using distlock::reply_kind;
 using distlock::severity;
 using distlock::detail::examination;
+using distlock::detail::wall_time;
 
 constexpr std::string_view no_permission = "NOPERM this user has no permissions to run the 'x' command";
 
@@ -94,7 +95,7 @@ reply info(const std::string& more = "", const std::string& version = "redis_ver
 }
 
 server sound() {
-    return {{{"TIME", time_of(distlock::detail::wall_clock_microseconds())},
+    return {{{"TIME", time_of(distlock::detail::our_wall_time().time_since_epoch().count())},
              {"INFO", info()},
              {"ROLE", role_of_master()},
              {"CONFIG GET maxmemory", texts({"maxmemory", "1000000", "maxmemory-policy", "noeviction"})},
@@ -436,7 +437,8 @@ diagnosis at(std::int64_t before, std::int64_t after, server it, examination::ab
     for (auto commands = asked.questions(); !commands.empty(); commands = asked.questions()) {
         std::vector<reply> replies;
         for (const command& one : commands) replies.push_back(it(one));
-        asked.on_answers(replies, before, after);
+        asked.on_answers(replies, wall_time(std::chrono::microseconds(before)),
+                         wall_time(std::chrono::microseconds(after)));
     }
     return asked.conclude();
 }
@@ -553,7 +555,7 @@ TEST_CASE("permissions are those that the connection's way of listening needs") 
                       "0123456789abcdef0123456789abcdef");
     std::vector<reply> replies;
     for (const command& one : asked.questions()) replies.push_back(it(one));
-    asked.on_answers(replies, 0, 0);
+    asked.on_answers(replies, {}, {});
     std::vector<std::string> all;
     for (const command& one : asked.questions()) {
         if (one.argv().front() == "ACL") all.emplace_back(one.argv()[3]);
@@ -724,7 +726,7 @@ TEST_CASE("whether messages arrive is what the subscription showed") {
     auto it = sound();
     std::vector<reply> replies;
     for (const command& one : asked.questions()) replies.push_back(it(one));
-    asked.on_answers(replies, 0, 0);
+    asked.on_answers(replies, {}, {});
     CHECK(asked.channel() == "distlock:0123456789abcdef");
     CHECK(asked.conclude().about("messages") == nullptr);
     asked.on_subscribed(true, "");

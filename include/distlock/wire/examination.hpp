@@ -2,14 +2,13 @@
 //
 //   class examination {
 //     std::span<const command> questions();                 // none: all is asked
-//     void on_answers(replies, before, after);              // of our clock, in microseconds
+//     void on_answers(replies, before, after);              // by our clock
 //     const std::string& channel() const;  void on_subscribed(confirmed, why);
 //     diagnosis conclude() const;
 //   };
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 #include <initializer_list>
 #include <span>
 #include <string>
@@ -22,6 +21,7 @@
 #include <distlock/wire/diagnosis.hpp>
 #include <distlock/wire/examined.hpp>
 #include <distlock/wire/reply.hpp>
+#include <distlock/wire/server_facts.hpp>
 
 namespace distlock {
 
@@ -43,9 +43,8 @@ class examination {
     /// Returns: what to ask next, in one pipeline if possible; none: all is asked. Valid until the next call.
     DISTLOCK_INLINE std::span<const command> questions();
 
-    /// `replies`: to all questions; `before` and `after`: our wall clock around them, in
-    /// microseconds since 1970.
-    DISTLOCK_INLINE void on_answers(std::span<const reply> replies, std::int64_t before, std::int64_t after);
+    /// `replies`: to all questions; `before` and `after`: our clock around them.
+    DISTLOCK_INLINE void on_answers(std::span<const reply> replies, wall_time before, wall_time after);
 
     /// Returns: a channel that the user must be permitted to subscribe to.
     const std::string& channel() const noexcept { return channel_; }

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <cstdint>
 #include <initializer_list>
 #include <span>
 #include <string>
@@ -21,6 +20,7 @@
 #include <distlock/wire/examined.hpp>
 #include <distlock/wire/reply.hpp>
 #include <distlock/wire/server_error.hpp>
+#include <distlock/wire/server_facts.hpp>
 
 namespace distlock::detail {
 
@@ -76,8 +76,8 @@ DISTLOCK_INLINE std::span<const command> examination::questions() {
     return asked_;
 }
 
-DISTLOCK_INLINE void examination::on_answers(std::span<const reply> replies, std::int64_t before,
-                                             std::int64_t after) {
+DISTLOCK_INLINE void examination::on_answers(std::span<const reply> replies, wall_time before,
+                                             wall_time after) {
     switch (stage_) {
         case stage::facts:
             found_.before = before;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include <distlock/base/error.hpp>
+#include <distlock/detail/concat.hpp>
 #include <distlock/detail/printable.hpp>
 #include <distlock/wire/diagnosis.hpp>
 #include <distlock/wire/examination_permissions.hpp>
@@ -300,14 +302,14 @@ class examination_report {
     void clock() {
         const auto theirs = time_in(fact(asked_for::time));
         if (!theirs || of_.after < of_.before) return unknown("clock", fact(asked_for::time));
-        const auto ours = of_.before + (of_.after - of_.before) / 2;
-        const auto ahead = *theirs - ours;
-        const auto off = ahead < 0 ? -ahead : ahead;
-        const auto doubt = (of_.after - of_.before) / 2 + 1000;
-        const auto in_ms = [](std::int64_t us) { return std::to_string((us + 500) / 1000) + " ms"; };
-        const auto shown =
-            in_ms(off) + (ahead < 0 ? " behind" : " ahead of") + " ours (+- " + in_ms(doubt) + ")";
-        if (off - doubt < 500'000)
+        const auto half = (of_.after - of_.before) / 2;
+        const auto ahead = *theirs - (of_.before + half);
+        const auto off = std::chrono::abs(ahead);
+        const auto doubt = half + std::chrono::milliseconds{1};
+        const auto ms = [](auto d) { return std::chrono::round<std::chrono::milliseconds>(d).count(); };
+        const auto shown = concat(
+            {ms(off), " ms", ahead.count() < 0 ? " behind" : " ahead of", " ours (+- ", ms(doubt), " ms)"});
+        if (off - doubt < std::chrono::milliseconds{500})
             return add(severity::ok, "clock",
                        shown + ": leases do not depend on it, fail-overs do: keep the servers' clocks alike");
         add(severity::warning, "clock",

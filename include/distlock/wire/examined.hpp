@@ -3,13 +3,13 @@
 
 #include <chrono>
 #include <cstddef>
-#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include <distlock/detail/separate.hpp>
 #include <distlock/wire/reply.hpp>
+#include <distlock/wire/server_facts.hpp>
 
 namespace distlock {
 
@@ -47,8 +47,8 @@ struct examined {
     diagnose_options options;
     abilities can;
     std::vector<reply> facts = {};  ///< to asked_for::facts
-    std::int64_t before = 0;        ///< our wall clock around them, in microseconds since 1970
-    std::int64_t after = 0;
+    wall_time before{};             ///< our clock around them
+    wall_time after{};
     std::string user = {};            ///< empty: not known
     std::vector<tried> needs = {};    ///< of asked_for::needs
     std::optional<reply> write = {};  ///< the answer to a write that changes nothing

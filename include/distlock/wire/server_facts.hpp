@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <chrono>
 #include <compare>
 #include <cstddef>
 #include <cstdint>
@@ -17,6 +18,9 @@
 #include <distlock/wire/reply.hpp>
 
 namespace distlock::detail {
+
+/// What TIME tells: the clock of the server's machine, which may be set.
+using wall_time = std::chrono::sys_time<std::chrono::microseconds>;
 
 /// Returns: whether a server counts to that. Sums and differences of such numbers do not overflow.
 constexpr bool is_count(std::int64_t number) noexcept {
@@ -150,8 +154,8 @@ inline std::int64_t online(const std::vector<replica_state>& all) {
     return std::count_if(all.begin(), all.end(), [](const replica_state& one) { return one.online; });
 }
 
-/// Returns: microseconds since 1970 in the answer to TIME.
-inline std::optional<std::int64_t> time_in(const reply& answer) noexcept {
+/// Returns: what the server's clock says, in the answer to TIME.
+inline std::optional<wall_time> time_in(const reply& answer) noexcept {
     const auto& parts = answer.elements();
     if (parts.size() != 2) return std::nullopt;
     std::array<std::int64_t, 2> values{};
@@ -160,7 +164,7 @@ inline std::optional<std::int64_t> time_in(const reply& answer) noexcept {
         if (!value || *value < 0 || *value > 1'000'000'000'000) return std::nullopt;
         values[i] = *value;
     }
-    return values[0] * 1'000'000 + values[1];
+    return wall_time(std::chrono::seconds(values[0]) + std::chrono::microseconds(values[1]));
 }
 
 }  // namespace distlock::detail
