@@ -31,8 +31,8 @@ local known = redis.call('hmget', KEYS[2], 'limit', 'used')
 local read = redis.call('time')
 local now = string.format('%.0f', read[1] * 1000 + math.floor(read[2] / 1000))
 local out = redis.call('zcount', KEYS[1], '(' .. now, '+inf')
-if not known[1] then refuse_other_sets() end
 local used = tonumber(known[2] or '')
+refuse_other_sets(redis.call('zrange', KEYS[1], '0', '0')[1], known[1] and used ~= 0)
 if out > 0 and used and redis.call('zcard', KEYS[1]) == out then
   out = used
 elseif out > 0 then

@@ -22,12 +22,12 @@ namespace distlock::detail {
 //
 // Where many wait, all permits are out but for the moment of a release: nobody is looked at then.
 //
-// Where the hash is gone, and for a name that was never a semaphore's, the set may be anybody's: it is ours
-// when its first member is a token, and it has a TTL.
+// Where no permits are counted, the set may be anybody's: it is ours when its first member is a token, and it
+// has a TTL. To one of ours another client may have added members; it has a TTL still.
 inline constexpr std::string_view permit_refuse_other_sets =
-    R"(local function refuse_other_sets()
-  local first = redis.call('zrange', KEYS[1], '0', '0')[1]
-  local ours = not first or #first == 32 and not string.find(first, '%X') and redis.call('pttl', KEYS[1]) >= 0
+    R"(local function refuse_other_sets(first, counted)
+  local token = first and #first == 32 and not string.find(first, '%X')
+  local ours = not first or token and counted or (token or counted) and redis.call('pttl', KEYS[1]) >= 0
   if not ours then redis.call('get', KEYS[1]) end -- raises WRONGTYPE
 end
 )"sv;
@@ -62,7 +62,9 @@ local function read_permit_ticket(ticket)
   return waiter and waiter.n > 0 and waiter or nil
 end
 local function find_soonest()
-  soonest = tonumber(redis.call('zrange', KEYS[1], '0', '0', 'withscores')[2] or '')
+  local first = redis.call('zrange', KEYS[1], '0', '0', 'withscores')
+  soonest = tonumber(first[2] or '')
+  return first[1]
 end
 -- Finds out how many permits there are and how many are out, without those that are past their end, and those of a token that
 -- was removed just now.
@@ -71,12 +73,11 @@ local function count(removed)
   limit, used = tonumber(known[1] or ''), tonumber(known[2] or '')
   if used and not (used >= 0 and used < 4294967296 and used % 1 == 0) then used = nil end
   known_limit, known_used = limit, used
-  if not limit then refuse_other_sets() end
+  refuse_other_sets(find_soonest(), limit and used ~= 0)
   if removed and used then
     used = used - weight_of(known[3])
     if known[3] then redis.call('hdel', KEYS[3], removed) end
   end
-  find_soonest()
   local late = soonest and soonest <= now() and redis.call('zrangebyscore', KEYS[1], '-inf', whole(now())) or {}
   if late[1] then redis.call('hdel', KEYS[3], 'used') end -- if a call behind this one is refused, the next to ask counts anew
   for _, token in ipairs(late) do
@@ -250,7 +251,7 @@ if mode == 'last' then
 end
 local left = soonest and math.min(math.max(soonest - now(), 0), 86400000) or 0 -- what another client keeps may have no end
 return {0, math.min(left, due or left), tonumber(number or 0), before, appended})"sv;
-inline constexpr std::string_view permit_enter_sha1 = "d4de11a05c1f54de713ff1d6e4518930b1bf9b5b"sv;
+inline constexpr std::string_view permit_enter_sha1 = "0e2978ceb88e57664af7841f9aed12a278df0efb"sv;
 inline constexpr script permit_enter{
     joined<permit_enter_contract, handoff_functions, handoff_clock, permit_refuse_other_sets, permit_weigh,
            permit_functions, permit_first, handoff_first, permit_enter_granted, handoff_refuse_as_replica,
@@ -287,7 +288,7 @@ return had)"sv;
 inline constexpr script permit_leave{
     joined<permit_leave_contract, handoff_functions, handoff_clock, permit_refuse_other_sets, permit_weigh,
            permit_functions, permit_leave_body>,
-    "d1eed298eba2a776f943035c675ab9c0dc565506"sv};
+    "1fc9728273f8c6de315d4d2b8be93f8781cf7562"sv};
 
 // The end only moves on.
 inline constexpr std::string_view permit_renew_contract =
@@ -318,7 +319,7 @@ return 1)"sv;
 inline constexpr script permit_renew{
     joined<permit_renew_contract, handoff_functions, handoff_clock, permit_refuse_other_sets, permit_weigh,
            permit_functions, permit_renew_body>,
-    "5ea419b4ff819db4d929902ebe6e2e67cf3cc360"sv};
+    "cf405cabfde6d29b35f63910acffb57690bf365b"sv};
 
 // For operators. A waiter that wants more than there are now is asked to look at its turn, and is told so.
 inline constexpr std::string_view permit_resize_contract =
@@ -336,6 +337,6 @@ return used)"sv;
 inline constexpr script permit_resize{
     joined<permit_resize_contract, handoff_functions, handoff_clock, permit_refuse_other_sets, permit_weigh,
            permit_functions, permit_resize_body>,
-    "1ccc726072f039a04ac7dcb01f5ae14962cd2979"sv};
+    "b9211f9fbab6b2342335cc310ecd1c47cae5b3ce"sv};
 
 }  // namespace distlock::detail

@@ -240,6 +240,46 @@ TEST_CASE("a sorted set that is no semaphore is told from one, and left as it is
     CHECK(common().command({"EXISTS", distlock::key(name).sibling("limit")}) == "0");
 }
 
+// The limit, which the server knows for a while yet, made a semaphore's of any set: acquire() gave it a TTL,
+// and force_release() deleted it.
+TEST_CASE("a sorted set in the place of a semaphore that nobody uses any more is left as it is") {
+    const bool owner_died = GENERATE(false, true);
+    const bool ends = owner_died ? false : GENERATE(false, true);
+    const auto members =
+        GENERATE(as<std::vector<std::string>>{},
+                 std::vector<std::string>{"99999999999999", "alice", "99999999999999", "bob"},
+                 std::vector<std::string>{"99999999999999", std::string(32, 'x')},
+                 std::vector<std::string>{"100", "alice"});
+    INFO((owner_died ? "its owner died, " : "its permit was given back, ") << members[1]);
+    hiredis_connection redis(common().uri());
+    const auto name = fresh_name();
+    semaphore pool(redis, name, 2, described);
+    auto owned = pool.acquire();
+    if (owner_died) {
+        common().command({"DEL", name});  // as at the end of the lease
+    } else {
+        REQUIRE(owned.release() == distlock::release_outcome::released);
+    }
+    std::vector<std::string_view> add{"ZADD", name};
+    add.insert(add.end(), members.begin(), members.end());
+    common().command(add);
+    if (ends) common().command({"PEXPIRE", name, "600000"});
+    const auto seen = [&] { return common().command({"ZRANGE", name, "0", "-1", "WITHSCORES"}); };
+    const auto before = seen();
+
+    std::error_code ec;
+    CHECK_FALSE(inspect(redis, name, ec).shares);
+    CHECK(ec == errc::wrong_type);
+    CHECK_FALSE(force_release(redis, name, ec));
+    CHECK(ec == errc::wrong_type);
+    CHECK_FALSE(pool.try_acquire(ec));
+    CHECK(ec == errc::wrong_type);
+    CHECK_THROWS_AS(pool.resize(3), distlock::error);
+    if (owner_died) owned.release();
+    CHECK(seen() == before);
+    CHECK((common().command({"PTTL", name}) == "-1") == !ends);
+}
+
 TEST_CASE(
     "a key that is no lock is neither inspected nor taken, and a name without keys beside it is a mutex's") {
     hiredis_connection redis(common().uri());
