@@ -115,8 +115,8 @@ class permit {
 
     /// Effects: gives the permits back. In the same step the server hands permits to the waiters at the front
     /// of the queue, in order, as long as there are enough.
-    /// Returns: what happened, as mutex::unlock(); after a loss `expired`, whoever has them now; `not_held`
-    /// when it has none.
+    /// Returns: what happened, as mutex::unlock(); after a loss `expired`, whoever has them now, unless the
+    /// server does not say; `not_held` when it has none.
     /// Round trips: as mutex::unlock().
     release_outcome release() noexcept {
         if (of_ == nullptr) return release_outcome::not_held;

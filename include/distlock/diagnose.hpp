@@ -80,7 +80,8 @@ void try_to_subscribe(C& c, examination& asked) {
 /// channel, on its socket for messages; the subscription ends with the connection at the latest. Of a Cluster
 /// one node is asked: the one that has the slot of a key that begins with `options.prefix`.
 /// Returns: the findings. A question that the server refuses is severity::unknown. If the server cannot be
-/// reached, does not answer, or refuses the password, there is one finding, severity::problem.
+/// reached, does not answer, or refuses the password, there is one finding, severity::problem; so there is
+/// where the connection sends nothing just then, since a replica or a full server turned its sockets away.
 /// Throws: std::bad_alloc; error(errc::invalid_name) for a prefix longer than 4055 bytes, or one with a '}'
 /// but no `{hash tag}`; error(errc::no_entropy).
 /// Round trips: three at most over a connection with pipelines, else one for each of some fifty questions;
