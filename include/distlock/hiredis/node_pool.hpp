@@ -215,7 +215,13 @@ class node_pool {
                     return on_the_reserve(use, *std::move(failure));
                 }
             }
-            reply answer = use(*mine.on, false);
+            reply answer;
+            try {
+                answer = use(*mine.on, false);
+            } catch (...) {
+                give_back(std::move(mine));  // without memory nothing may have been sent
+                throw;
+            }
             // A socket that was kept may have ended unnoticed, or been turned away since it was posted on;
             // nothing was sent on it then, or executed.
             const bool stopped = !answer.answered() && answer.cause() == errc::cancelled;

@@ -1,6 +1,7 @@
 // The replies that are still to come on a socket for commands nobody waits for.
 //
 //   class posted_replies {
+//     void make_room();                           // the next expect() takes no memory
 //     void expect(std::shared_ptr<receipt>);      // null: nobody wants to know
 //     void settle(reply) noexcept;                // the first of them came
 //     std::size_t count() const noexcept;
@@ -9,6 +10,7 @@
 //   };
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <memory>
 #include <utility>
@@ -35,6 +37,11 @@ class posted_replies {
             settle(reply::no_answer(errc::no_reply, "it broke off"));  // short: it takes no memory
     }
 
+    /// Effects: the next expect() takes no memory.
+    void make_room() {
+        constexpr std::size_t few = 8;
+        if (to_come_.size() == to_come_.capacity()) to_come_.reserve(std::max(few, 2 * to_come_.size()));
+    }
     void expect(std::shared_ptr<receipt> who) {
         const bool unknown = who == nullptr;
         to_come_.push_back(std::move(who));

@@ -69,6 +69,7 @@ class stream {
     [[gnu::cold]] reply run_or_leave(const command& cmd, clock::time_point deadline) {
         if (cmd.stop_requested()) return reply::not_sent(errc::cancelled, "stopped");
         const auto nobody = std::make_shared<receipt>();
+        posted_.make_room();
         if (auto failure = send(cmd, deadline)) return *std::move(failure);
         // An event that a stop request sets would need a descriptor: here the system may have none.
         constexpr std::chrono::milliseconds slice{5};
@@ -112,6 +113,7 @@ class stream {
     /// Effects: sends `cmd`; its reply is noted in `wanted`, if there is one, when it is read.
     /// Returns: whether it was handed to the system.
     bool post(const command& cmd, clock::time_point deadline, std::shared_ptr<receipt> wanted) {
+        posted_.make_room();  // what was sent is expected, memory or not
         if (send(cmd, deadline)) return false;
         posted_.expect(std::move(wanted));
         posted_at_ = clock::now();

@@ -211,6 +211,33 @@ TEST_CASE("a pipeline without memory does not leave its socket lent for ever") {
     CHECK_FALSE(failed);
 }
 
+// What was posted was forgotten when there was no memory to expect its answer, and its socket closed; the
+// release that followed needed memory for a new one.
+TEST_CASE("a post without memory says whether it was sent, and does not cost its socket") {
+    const redis_server server;
+    int failures = 0;
+    bool failed = true;
+    for (long n = 1; failed && n < 100; ++n) {
+        INFO("allocation " << n);
+        hiredis_connection redis(server.uri());
+        const auto id = redis.execute({"CLIENT", "ID"}).number();
+        const std::string name = "posted:" + std::to_string(n);
+        const distlock::command count{{"INCR", name}, name};
+        int sent = 0;
+        fail_allocation(n);
+        try {
+            for (int i = 0; i < 40 && !allocation_failed(); ++i) sent += redis.post(count, nullptr) ? 1 : 0;
+        } catch (const std::bad_alloc&) {}
+        failed = allocation_failed();
+        fail_allocation(0);
+        failures += failed;
+        CHECK(redis.execute({{"INCRBY", name, "0"}, name}).is_integer(sent));
+        CHECK(redis.execute({"CLIENT", "ID"}).is_integer(id));
+    }
+    CHECK(failures > 1);
+    CHECK_FALSE(failed);
+}
+
 // The error was that this is no Redis or Valkey server.
 TEST_CASE("a reply that there is no memory for is no answer, and says nothing against the server") {
     const redis_server server;
