@@ -25,6 +25,7 @@
 #include "support/lab_figures.hpp"
 #include "support/lease_observers.hpp"
 #include "support/minimal_connection.hpp"
+#include "support/sanitizers.hpp"
 #include "support/timing_tolerance.hpp"
 #include "support/waiting.hpp"
 
@@ -45,11 +46,7 @@ namespace {
 constexpr std::chrono::milliseconds lease = 10 * timing_tolerance;
 
 // ThreadSanitizer lets the child of a process with threads start none.
-#ifdef DISTLOCK_TEST_INSTRUMENTED
-constexpr bool may_renew = false;
-#else
-constexpr bool may_renew = true;
-#endif
+constexpr bool may_renew = !instrumented;
 
 // All kinds of locks, held.
 struct household {

@@ -25,6 +25,7 @@
 #include "support/catch.hpp"
 #include "support/lab_figures.hpp"
 #include "support/owner_process.hpp"
+#include "support/sanitizers.hpp"
 #include "support/shared_object.hpp"
 #include "support/timing_tolerance.hpp"
 #include "support/waiting.hpp"
@@ -39,13 +40,8 @@ namespace {
 
 constexpr int waiters = 8;
 
-#ifdef DISTLOCK_TEST_INSTRUMENTED
-constexpr std::chrono::milliseconds lease = 4 * timing_tolerance;
-constexpr clk::duration bound = timing_tolerance;
-#else
-constexpr std::chrono::milliseconds lease = 400ms;
-constexpr clk::duration bound = 50ms;
-#endif
+constexpr std::chrono::milliseconds lease = instrumented ? 4 * timing_tolerance : 400ms;
+constexpr clk::duration bound = instrumented ? timing_tolerance : 50ms;
 
 // What the processes tell the test. Nobody writes down who is killed: for as long as a dead owner's lock was
 // valid by its own last look, nobody else may have it.

@@ -22,6 +22,7 @@
 #include "fault/row.hpp"
 #include "support/catch.hpp"
 #include "support/lab_figures.hpp"
+#include "support/sanitizers.hpp"
 #include "support/timing_tolerance.hpp"
 #include "support/waiting.hpp"
 
@@ -35,12 +36,7 @@ using distlock::testing::redis_server;
 namespace {
 
 constexpr std::chrono::milliseconds lease = 300ms;
-
-#ifdef DISTLOCK_TEST_INSTRUMENTED
-constexpr clk::duration bound = timing_tolerance;
-#else
-constexpr clk::duration bound = 50ms;
-#endif
+constexpr clk::duration bound = instrumented ? timing_tolerance : 50ms;
 
 // What the owner, in its process, and the test tell each other.
 struct board {

@@ -20,6 +20,7 @@
 #include "fault/row.hpp"
 #include "support/catch.hpp"
 #include "support/lab_figures.hpp"
+#include "support/sanitizers.hpp"
 #include "support/timing_tolerance.hpp"
 #include "support/waiting.hpp"
 
@@ -35,11 +36,7 @@ using distlock::testing::redis_server;
 namespace {
 
 // How much later than promised an owner may be told.
-#ifdef DISTLOCK_TEST_INSTRUMENTED
-constexpr clk::duration slack = timing_tolerance;
-#else
-constexpr clk::duration slack = 0ms;
-#endif
+constexpr clk::duration slack = instrumented ? timing_tolerance : 0ms;
 constexpr clk::duration bound = 20ms + slack;
 
 const std::string time_out = "?command_timeout=60ms";

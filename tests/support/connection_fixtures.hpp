@@ -20,6 +20,7 @@
 #include "support/fresh_name.hpp"
 #include "support/minimal_connection.hpp"
 #include "support/round_trip.hpp"
+#include "support/sanitizers.hpp"
 #include "support/timing_tolerance.hpp"
 #include "support/waiting.hpp"
 

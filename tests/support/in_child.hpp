@@ -5,19 +5,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-// The thread sanitizer allows a child of a process with threads none of its own.
-#if defined(__SANITIZE_THREAD__)
-inline constexpr bool threads_in_a_child = false;
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-inline constexpr bool threads_in_a_child = false;
-#else
-inline constexpr bool threads_in_a_child = true;
-#endif
-#else
-inline constexpr bool threads_in_a_child = true;
-#endif
-
 /// Effects: runs `piece` in a child, which leaves without running anything else.
 /// Returns: whether it returned true; false when it died or took longer than twenty seconds.
 template <class Piece>

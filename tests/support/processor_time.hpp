@@ -5,14 +5,10 @@
 #include <ctime>
 #include <poll.h>
 
-#include "support/timing_tolerance.hpp"
+#include "support/sanitizers.hpp"
 
 // Who waits computes less than this. A sanitizer does so by itself, too.
-#ifdef DISTLOCK_TEST_INSTRUMENTED
-inline constexpr int idle_percent = 50;
-#else
-inline constexpr int idle_percent = 20;
-#endif
+inline constexpr int idle_percent = instrumented ? 50 : 20;
 
 /// Effects: waits half a second. Returns: for how much of it all threads of this process together computed.
 inline int busy_percent() {

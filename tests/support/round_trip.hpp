@@ -15,6 +15,7 @@
 #include <distlock/engine/acquire_step.hpp>
 #include <distlock/testing.hpp>
 
+#include "support/sanitizers.hpp"
 #include "support/timing_tolerance.hpp"
 
 /// Returns: what is added to each round trip; zero: nothing.

@@ -26,6 +26,7 @@
 
 #include "in_child.hpp"
 #include "lab_figures.hpp"
+#include "sanitizers.hpp"
 #include "sleepers.hpp"
 #include "support/catch.hpp"
 #include "support/gate.hpp"

@@ -23,6 +23,7 @@
 
 #include "in_child.hpp"
 #include "lab_figures.hpp"
+#include "sanitizers.hpp"
 #include "support/allocations.hpp"
 #include "support/catch.hpp"
 #include "support/gate.hpp"

@@ -24,7 +24,7 @@
 
 #include "support/catch.hpp"
 #include "support/in_child.hpp"
-#include "support/timing_tolerance.hpp"
+#include "support/sanitizers.hpp"
 
 namespace connection_tests {
 
@@ -562,15 +562,12 @@ bool holds_without_memory(const std::vector<command>& commands, Condition condit
 }  // namespace
 
 TEST_CASE("without memory for a second pipeline the bodies are sent one by one") {
-#ifdef DISTLOCK_TEST_INSTRUMENTED
-    WARN("not run: a sanitizer ends the program when there is no memory");
-#else
+    NOT_TESTED_UNLESS(!instrumented, "a sanitizer ends the program when there is no memory");
     const std::vector<command> commands(1024, by_name);
     CHECK(holds_without_memory(commands, [](const bodiless& c, const std::vector<reply>& replies) {
         return c.single == replies.size() &&
                std::all_of(replies.begin(), replies.end(), [](const reply& r) { return r.is_integer(1); });
     }));
-#endif
 }
 
 // ---- a write, and what waits for its replicas
@@ -623,9 +620,7 @@ TEST_CASE(
 }
 
 TEST_CASE("without memory for a second pipeline nothing is said of the replicas of what is sent one by one") {
-#ifdef DISTLOCK_TEST_INSTRUMENTED
-    WARN("not run: a sanitizer ends the program when there is no memory");
-#else
+    NOT_TESTED_UNLESS(!instrumented, "a sanitizer ends the program when there is no memory");
     std::vector<command> commands;
     for (int i = 0; i < 512; ++i) {
         commands.push_back(by_name);
@@ -638,7 +633,6 @@ TEST_CASE("without memory for a second pipeline nothing is said of the replicas 
         }
         return true;
     }));
-#endif
 }
 
 TEST_CASE("a write and the wait for its replicas go together, also when the server lacks the script") {

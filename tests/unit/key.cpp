@@ -12,6 +12,7 @@
 #include <distlock/base/key.hpp>
 
 #include "support/catch.hpp"
+#include "support/sanitizers.hpp"
 #include "support/timing_tolerance.hpp"
 
 namespace key_tests {

@@ -24,6 +24,7 @@
 #include "support/gate.hpp"
 #include "support/in_child.hpp"
 #include "support/no_threads.hpp"
+#include "support/sanitizers.hpp"
 #include "support/script_calls.hpp"
 #include "support/timing_tolerance.hpp"
 #include "support/waiting.hpp"

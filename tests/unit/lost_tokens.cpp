@@ -14,6 +14,7 @@
 #include <distlock/wire/plain.hpp>
 
 #include "in_child.hpp"
+#include "sanitizers.hpp"
 #include "support/catch.hpp"
 #include "support/lease_observers.hpp"
 #include "support/locks_in_memory.hpp"

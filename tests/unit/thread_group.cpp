@@ -9,6 +9,7 @@
 
 #include "in_child.hpp"
 #include "lab_figures.hpp"
+#include "sanitizers.hpp"
 #include "support/catch.hpp"
 #include "support/no_threads.hpp"
 #include "waiting.hpp"

@@ -31,6 +31,7 @@
 #include "support/redis_link.hpp"
 #include "support/replicated_server.hpp"
 #include "support/round_trip.hpp"
+#include "support/sanitizers.hpp"
 #include "support/timing_tolerance.hpp"
 #include "support/waiting.hpp"
 

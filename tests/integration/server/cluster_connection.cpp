@@ -30,6 +30,7 @@
 #include "support/fresh_name.hpp"
 #include "support/lease_observers.hpp"
 #include "support/permitted_user.hpp"
+#include "support/sanitizers.hpp"
 #include "support/timing_tolerance.hpp"
 #include "support/waiting.hpp"
 

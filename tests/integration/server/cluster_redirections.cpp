@@ -35,6 +35,7 @@
 #include "support/in_child.hpp"
 #include "support/lease_observers.hpp"
 #include "support/no_threads.hpp"
+#include "support/sanitizers.hpp"
 #include "support/sleepers.hpp"
 #include "support/timing_tolerance.hpp"
 #include "support/waiting.hpp"

@@ -25,6 +25,7 @@
 #include "support/in_child.hpp"
 #include "support/no_threads.hpp"
 #include "support/processor_time.hpp"
+#include "support/sanitizers.hpp"
 #include "support/timing_tolerance.hpp"
 #include "support/waiting.hpp"
 

@@ -18,6 +18,7 @@
 #include <distlock/testing.hpp>
 #include <distlock/wire/acknowledgement.hpp>
 
+#include "sanitizers.hpp"
 #include "support/allocations.hpp"
 #include "support/catch.hpp"
 #include "support/closed_port.hpp"
