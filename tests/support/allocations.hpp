@@ -10,5 +10,7 @@ std::size_t allocations() noexcept;
 void fail_allocation(long nth) noexcept;
 /// Returns: whether it did.
 bool allocation_failed() noexcept;
-/// Returns: whether calls can fail: the thread sanitizer has an operator new that stands before ours.
+/// Returns: whether calls are counted, and can fail.
 bool allocations_can_fail() noexcept;
+/// Why they cannot.
+inline constexpr char operator_new_is_not_ours[] = "the thread sanitizer has an operator new before ours";

@@ -1659,7 +1659,7 @@ TEST_CASE("without fencing there is no fencing token") {
 }
 
 TEST_CASE("when no thread is to be had to renew a lock, it is given back and that is said") {
-    if (!threads_in_a_child) return;
+    NOT_TESTED_UNLESS(threads_in_a_child, child_has_no_threads);
     CHECK(in_child([] {
         manual_clock::reset();
         if (!let_no_thread_start()) return false;
@@ -1684,7 +1684,7 @@ TEST_CASE("when no thread is to be had to renew a lock, it is given back and tha
 TEST_CASE(
     "a lock that is given back for want of a thread counts as residual while another request for it may "
     "arrive") {
-    if (!threads_in_a_child) return;
+    NOT_TESTED_UNLESS(threads_in_a_child, child_has_no_threads);
     CHECK(in_child([] {
         setting s;
         lock keeps_a_thread{s.server, "other"};
@@ -1706,7 +1706,7 @@ TEST_CASE(
 TEST_CASE(
     "a thread that is first behind one that was passed the lock gets it at the end of the lease, though no "
     "thread can be had to say so") {
-    if (!threads_in_a_child) return;
+    NOT_TESTED_UNLESS(threads_in_a_child, child_has_no_threads);
     CHECK(in_child([] {
         hosted_locks server;
         distlock::mutex m{server, "orders", {.lease = 2s, .renew = false, .local_budget = 1h}};
@@ -1748,7 +1748,7 @@ TEST_CASE(
 TEST_CASE(
     "a thread behind one whose time is up gets the lock at the end of the lease, though no thread can be had "
     "to say so") {
-    if (!threads_in_a_child) return;
+    NOT_TESTED_UNLESS(threads_in_a_child, child_has_no_threads);
     CHECK(in_child([] {
         hosted_locks server;
         distlock::mutex m{server, "orders", {.lease = 3s, .renew = false}};
@@ -1789,7 +1789,7 @@ TEST_CASE(
 TEST_CASE(
     "a loss is told in time though the system has no thread to give, and a callback blocks the one there "
     "is") {
-    if (!threads_in_a_child) return;
+    NOT_TESTED_UNLESS(threads_in_a_child, child_has_no_threads);
     CHECK(in_child([] {
         setting s;
         lock m{s.server, "orders", {.renew = false}, s.seen};
@@ -1814,7 +1814,7 @@ TEST_CASE(
 }
 
 TEST_CASE("a child of a process whose lock is renewed and watched leaves it alone, and has its own") {
-    if (!threads_in_a_child) return;
+    NOT_TESTED_UNLESS(threads_in_a_child, child_has_no_threads);
     setting s;
     std::optional<lock> m(std::in_place, s.server, "orders", lock_options{}, s.seen);
     m->lock();

@@ -920,7 +920,7 @@ TEST_CASE("the last owner of background I/O may be a task that it adopted") {
 }
 
 TEST_CASE("a task that there is no memory to adopt is given up") {
-    if (!allocations_can_fail()) return;
+    NOT_TESTED_UNLESS(allocations_can_fail(), operator_new_is_not_ours);
     manual_clock::reset();
     int failed = 0;
     for (int nth = 1; nth < 100; ++nth) {
@@ -1046,7 +1046,7 @@ TEST_CASE("a task stays listed while it is done: to enter it anew could need mem
 }
 
 TEST_CASE("when no thread is to be had, scheduling says so and nothing is listed") {
-    if (!threads_in_a_child) return;
+    NOT_TESTED_UNLESS(threads_in_a_child, child_has_no_threads);
     CHECK(in_child([] {
         std::atomic<bool> destroyed{false};
         pipelining c;
@@ -1152,7 +1152,7 @@ TEST_CASE("a child ends its copy of background I/O that is at work, and comes ba
 }
 
 TEST_CASE("a child has background I/O of its own, that works") {
-    if (!threads_in_a_child) return;
+    NOT_TESTED_UNLESS(threads_in_a_child, child_has_no_threads);
     pipelining c;
     const auto of_the_parent = background_io_of<real_clock>(c);
     task one("one");

@@ -568,7 +568,7 @@ TEST_CASE("a release that was refused when its object has gone is asked for all 
 }
 
 TEST_CASE("without memory a release is not posted, or is pending: nothing in between") {
-    if (!allocations_can_fail()) return;
+    NOT_TESTED_UNLESS(allocations_can_fail(), operator_new_is_not_ours);
     int failures = 0;
     bool failed = true;
     for (long n = 1; failed && n < 100; ++n) {
@@ -592,7 +592,7 @@ TEST_CASE("without memory a release is not posted, or is pending: nothing in bet
 }
 
 TEST_CASE("without memory for a thread a release is not repeated, and is not pending") {
-    if (!allocations_can_fail()) return;
+    NOT_TESTED_UNLESS(allocations_can_fail(), operator_new_is_not_ours);
     posted r;
     fail_allocation(1);
     r.repeat();

@@ -295,7 +295,7 @@ TEST_CASE("a stop request ends the wait, and the ticket is left") {
 // The ticket stayed, and its listener took the message of the hand-over, which nobody answered.
 TEST_CASE(
     "an attempt that has no memory for the server's answer leaves its ticket, and hears no more of it") {
-    if (!allocations_can_fail()) return;
+    NOT_TESTED_UNLESS(allocations_can_fail(), operator_new_is_not_ours);
     bool failed = true;
     for (long nth = 1; failed; ++nth) {
         INFO("allocation " << nth);

@@ -324,7 +324,7 @@ TEST_CASE("the end of a pool runs what waits behind a callback that blocks, on a
 }
 
 TEST_CASE("posting needs no memory where a thread is reserved") {
-    if (!allocations_can_fail()) return;
+    NOT_TESTED_UNLESS(allocations_can_fail(), operator_new_is_not_ours);
     real_fixture of;
     of.pool.reserve_thread();
     for (int i = 0; i < 10; ++i) {
@@ -402,7 +402,7 @@ TEST_CASE("many callbacks, one after the other, leave no threads behind meanwhil
 // ---- no threads ------------------------------------------------------------------------------------------
 
 TEST_CASE("a reserved thread runs what is posted, though the system has no more to give") {
-    if (!threads_in_a_child) return;
+    NOT_TESTED_UNLESS(threads_in_a_child, child_has_no_threads);
     CHECK(in_child([] {
         real_fixture of;
         of.pool.reserve_thread();
@@ -423,7 +423,7 @@ TEST_CASE("a reserved thread runs what is posted, though the system has no more 
 }
 
 TEST_CASE("a thread that cannot be reserved is an error at once") {
-    if (!threads_in_a_child) return;
+    NOT_TESTED_UNLESS(threads_in_a_child, child_has_no_threads);
     CHECK(in_child([] {
         let_no_thread_start();
         real_fixture of;
@@ -440,7 +440,7 @@ TEST_CASE("a thread that cannot be reserved is an error at once") {
 // It was run when there were threads again.
 TEST_CASE(
     "an urgent callback is run although the system has no thread to give, past others that wait for one") {
-    if (!threads_in_a_child) return;
+    NOT_TESTED_UNLESS(threads_in_a_child, child_has_no_threads);
     CHECK(in_child([] {
         real_fixture of;
         of.pool.reserve_thread();
@@ -475,7 +475,7 @@ TEST_CASE(
 // Nobody kept time until it was over.
 TEST_CASE(
     "an urgent callback that blocks delays no deadline that is scheduled when the system has threads again") {
-    if (!threads_in_a_child) return;
+    NOT_TESTED_UNLESS(threads_in_a_child, child_has_no_threads);
     CHECK(in_child([] {
         gate hold;
         real_fixture of;
@@ -515,7 +515,7 @@ TEST_CASE(
 
 TEST_CASE(
     "an urgent callback may end the pool though there is no thread for it, and what was posted is run") {
-    if (!threads_in_a_child) return;
+    NOT_TESTED_UNLESS(threads_in_a_child, child_has_no_threads);
     CHECK(in_child([] {
         auto* const of = new real_fixture;
         probe<real_fixture> b;
@@ -537,7 +537,7 @@ TEST_CASE(
 }
 
 TEST_CASE("the end of a pool waits for an urgent callback, on whatever thread") {
-    if (!threads_in_a_child) return;
+    NOT_TESTED_UNLESS(threads_in_a_child, child_has_no_threads);
     CHECK(in_child([] {
         gate hold;
         std::atomic<bool> ending{false};

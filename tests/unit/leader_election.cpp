@@ -120,7 +120,7 @@ TEST_CASE("a candidate rides out what another server, or another time, may answe
 }
 
 TEST_CASE("a candidate that gets no thread to hear of a loss gives the lock back, and rides that out") {
-    if (!threads_in_a_child) return;
+    NOT_TESTED_UNLESS(threads_in_a_child, child_has_no_threads);
     CHECK(in_child([] {
         const auto granted = reply::array({reply::integer(1), reply::string("7")});
         scripted_connection redis{reply::status("OK"), granted, reply::integer(1)};

@@ -98,7 +98,7 @@ TEST_CASE("a guard of two can end while what its token called waits for that") {
 }
 
 TEST_CASE("a child's lock over a connection of its parent is renewed by the child") {
-    if (!threads_in_a_child) return;
+    NOT_TESTED_UNLESS(threads_in_a_child, child_has_no_threads);
     std::atomic<int> renewals{0};
     hosted_locks redis;
     redis.instead([&](const std::string& what) {

@@ -58,7 +58,7 @@ end without_memory(long nth, recursive& m, Take take) {
 
 // The server had granted it, and there was no memory for the entry: nobody had it, and nobody else could.
 TEST_CASE("a recursive mutex whose lock() runs out of memory is held or free, wherever that happens") {
-    if (!allocations_can_fail()) return;
+    NOT_TESTED_UNLESS(allocations_can_fail(), operator_new_is_not_ours);
     const lock_options options{.renew = GENERATE(false, true), .fencing = GENERATE(false, true)};
     const bool by_code = GENERATE(false, true);
     const auto take = [&](recursive& m) {
@@ -95,7 +95,7 @@ TEST_CASE("a recursive mutex whose lock() runs out of memory is held or free, wh
 
 // It was kept as one that had been used.
 TEST_CASE("a recursive mutex whose lock() runs out of memory keeps nobody out for hold_at_least") {
-    if (!allocations_can_fail()) return;
+    NOT_TESTED_UNLESS(allocations_can_fail(), operator_new_is_not_ours);
     int thrown = 0;
     for (long nth = 1;; ++nth) {
         REQUIRE(nth < 1000);
@@ -112,7 +112,7 @@ TEST_CASE("a recursive mutex whose lock() runs out of memory keeps nobody out fo
 }
 
 TEST_CASE("a further hold of a recursive mutex needs no memory") {
-    if (!allocations_can_fail()) return;
+    NOT_TESTED_UNLESS(allocations_can_fail(), operator_new_is_not_ours);
     locks_in_memory server;
     recursive m{server, "orders", {.renew = false}};
     m.lock();

@@ -567,7 +567,7 @@ TEST_CASE("an exception out of a post does not end the program, and what is left
 }
 
 TEST_CASE("without memory for the background, what is left is released by the thread itself") {
-    if (!allocations_can_fail()) return;
+    NOT_TESTED_UNLESS(allocations_can_fail(), operator_new_is_not_ours);
     releasing<executing> r;
     r.then({done});
     fail_allocation(1);

@@ -142,7 +142,7 @@ TEST_CASE("there are never too many Sentinels to ask") {
 
 // One Sentinel more was known by its address than by its id: the next answer was noted beyond the end.
 TEST_CASE("without memory nothing is learned of Sentinels, and all is learned the next time") {
-    if (!allocations_can_fail()) return;
+    NOT_TESTED_UNLESS(allocations_can_fail(), operator_new_is_not_ours);
     const std::vector<known_sentinel> others{{{"10.0.1.3", 26379}, std::string(40, 'c')},
                                              {{"10.0.1.4", 26379}, std::string(40, 'd')}};
     const std::vector heard{from(0, "a0", others), from(1, "b0", others)};

@@ -553,7 +553,7 @@ struct halting_clock : distlock::clock {
 // It threw with the object's mutex held, and waited then for its own stop callback, which
 // waited for that mutex.
 TEST_CASE("a queued thread that is cancelled and has no memory to say so leaves the lock in order") {
-    if (!allocations_can_fail()) return;
+    NOT_TESTED_UNLESS(allocations_can_fail(), operator_new_is_not_ours);
     distlock::testing::scripted_connection redis{reply::status("OK"), reply::integer(1)};
     distlock::mutex<distlock::testing::scripted_connection, distlock::handoff, halting_clock> m{
         redis, "a name that is long enough to need memory in a message"};
@@ -584,7 +584,7 @@ TEST_CASE("a queued thread that is cancelled and has no memory to say so leaves 
 // It let another thread ask twice: two asked at a time, and the lock of the first was taken
 // from it without a word.
 TEST_CASE("a thread that fails and has no memory to say so lets one other thread ask, not two") {
-    if (!allocations_can_fail()) return;
+    NOT_TESTED_UNLESS(allocations_can_fail(), operator_new_is_not_ours);
     struct full_server {
         reply execute(const command&) {
             if (asked.fetch_add(1) != 0) {

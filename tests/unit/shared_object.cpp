@@ -272,7 +272,7 @@ struct refusing_server {
 
 // Those that shared its answer waited for ever, and whoever came later.
 TEST_CASE("a reader that fails and has no memory to say so lets the next one of its object ask") {
-    if (!allocations_can_fail()) return;
+    NOT_TESTED_UNLESS(allocations_can_fail(), operator_new_is_not_ours);
     const bool of_the_first = GENERATE(true, false);
     bool failed = true;
     for (long nth = 1; failed; ++nth) {
@@ -355,7 +355,7 @@ TEST_CASE("a reader behind one that was stopped is not told of trouble that is o
 
 // It read on, and was told that it did not.
 TEST_CASE("a reader that has no memory to become the writer is neither") {
-    if (!allocations_can_fail()) return;
+    NOT_TESTED_UNLESS(allocations_can_fail(), operator_new_is_not_ours);
     const bool guarded = GENERATE(true, false);
     bool failed = true;
     for (long nth = 1; failed; ++nth) {
@@ -386,7 +386,7 @@ TEST_CASE("a reader that has no memory to become the writer is neither") {
 
 // Where the readers had no memory it went on as the writer, and nobody knew.
 TEST_CASE("a writer that has no memory to become a reader is neither, and keeps nobody out") {
-    if (!allocations_can_fail()) return;
+    NOT_TESTED_UNLESS(allocations_can_fail(), operator_new_is_not_ours);
     struct counting_server {
         reply execute(const command& cmd) {
             if (cmd.argv()[0] == "SET") return reply::status("OK");

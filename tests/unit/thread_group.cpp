@@ -87,7 +87,7 @@ TEST_CASE("threads of a group that came to their end are joined meanwhile") {
 }
 
 TEST_CASE("a thread that cannot be had is said, and is not waited for") {
-    if (!threads_in_a_child) return;
+    NOT_TESTED_UNLESS(threads_in_a_child, child_has_no_threads);
     CHECK(in_child([] {
         const auto group = std::make_shared<thread_group>();
         if (!let_no_thread_start()) return false;

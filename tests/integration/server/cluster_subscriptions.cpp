@@ -521,7 +521,7 @@ TEST_CASE("a socket that was replaced since messages were not trusted is trusted
 }
 
 TEST_CASE("without threads a channel is heard all the same, on the thread that waits for its messages") {
-    if (!threads_in_a_child) return;
+    NOT_TESTED_UNLESS(threads_in_a_child, child_has_no_threads);
     const fake_cluster all(1, as_the_only_node);
     CHECK(in_child([&]() noexcept {
         if (!let_no_thread_start()) return false;

@@ -679,7 +679,7 @@ TEST_CASE("without threads the Sentinels are asked one after the other") {
 }
 
 TEST_CASE("a call that runs out of memory does not keep the next one from the master") {
-    if (!allocations_can_fail()) return;
+    NOT_TESTED_UNLESS(allocations_can_fail(), operator_new_is_not_ours);
     const fake_sentinel one(a_server().port(), 1);
     bool failed = true;
     for (long nth = 1; failed; ++nth) {
@@ -700,7 +700,7 @@ TEST_CASE("a call that runs out of memory does not keep the next one from the ma
 }
 
 TEST_CASE("that another server is the master is told also by a call that runs out of memory") {
-    if (!allocations_can_fail()) return;
+    NOT_TESTED_UNLESS(allocations_can_fail(), operator_new_is_not_ours);
     struct listener final : distlock::master_listener {
         void master_changed() noexcept override { ++told; }
         std::atomic<int> told{0};

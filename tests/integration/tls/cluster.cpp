@@ -20,7 +20,7 @@ namespace cluster_tests {
 using namespace std::chrono_literals;
 using distlock::cluster_connection;
 using lock = distlock::mutex<cluster_connection>;
-using servers::skipped;
+using servers::tls_is_wanted;
 using servers::trusting_ca;
 
 namespace {
@@ -47,7 +47,7 @@ class node {
 }  // namespace
 
 TEST_CASE("locks on a Cluster over TLS are handed over by messages") {
-    if (skipped()) return;
+    NOT_TESTED_UNLESS(tls_is_wanted(), "DISTLOCK_TEST_WITHOUT_TLS=1");
     node one(all().address);
     cluster_connection first{one.uri(), trusting_ca()};
     cluster_connection second{one.uri(), trusting_ca()};
@@ -69,7 +69,7 @@ TEST_CASE("locks on a Cluster over TLS are handed over by messages") {
 }
 
 TEST_CASE("a node that another one names gets no password before it has shown its certificate") {
-    if (skipped()) return;
+    NOT_TESTED_UNLESS(tls_is_wanted(), "DISTLOCK_TEST_WITHOUT_TLS=1");
     fake_server stranger([](fake_server::peer& p) { p.wait_for_end(); });
     const servers::scripted node([&](servers::scripted::peer& p) {
         servers::in_memory session(all().address);

@@ -27,7 +27,7 @@ using distlock::errc;
 using distlock::hiredis_connection;
 using distlock::reply;
 using distlock::reply_kind;
-using servers::skipped;
+using servers::tls_is_wanted;
 using servers::trusting_ca;
 
 namespace {
@@ -82,7 +82,7 @@ std::string uri_of(const servers::scripted& server, const std::string& options) 
 }  // namespace
 
 TEST_CASE("a pipeline is answered in order over TLS, a small one and one of twenty megabytes") {
-    if (skipped()) return;
+    NOT_TESTED_UNLESS(tls_is_wanted(), "DISTLOCK_TEST_WITHOUT_TLS=1");
     servers::real server(all().address);
     hiredis_connection redis(server.uri() + patient, trusting_ca());
     std::vector<reply> id(1);
@@ -105,7 +105,7 @@ TEST_CASE("a pipeline is answered in order over TLS, a small one and one of twen
 }
 
 TEST_CASE("over TLS scripts that the server has lost are applied once, and posted commands before them") {
-    if (skipped()) return;
+    NOT_TESTED_UNLESS(tls_is_wanted(), "DISTLOCK_TEST_WITHOUT_TLS=1");
     servers::real server(all().address);
     hiredis_connection redis(server.uri() + patient, trusting_ca());
     REQUIRE(redis.post({"SET", "sum", "1000"}));
@@ -120,7 +120,8 @@ TEST_CASE("over TLS scripts that the server has lost are applied once, and poste
 // What had been decrypted was dropped, and the socket stayed: each later reply was taken for the answer
 // to the command before.
 TEST_CASE("a socket whose replies there was no memory for is not used again") {
-    if (skipped() || !allocations_can_fail()) return;
+    NOT_TESTED_UNLESS(tls_is_wanted(), "DISTLOCK_TEST_WITHOUT_TLS=1");
+    NOT_TESTED_UNLESS(allocations_can_fail(), operator_new_is_not_ours);
     servers::real server(all().address);
     hiredis_connection redis(server.uri() + patient, trusting_ca());
     const reply id = redis.execute({"CLIENT", "ID"});

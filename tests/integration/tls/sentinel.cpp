@@ -23,7 +23,7 @@ using namespace std::chrono_literals;
 using distlock::errc;
 using distlock::sentinel_connection;
 using distlock::testing::redis_server;
-using servers::skipped;
+using servers::tls_is_wanted;
 using servers::trusting_ca;
 
 namespace {
@@ -86,7 +86,7 @@ long logins(redis_server& there) { return calls_at(there, "auth") - 1; }
 
 TEST_CASE(
     "a lock over TLS goes to the master that Sentinels name over TLS, and follows it while it is held") {
-    if (skipped()) return;
+    NOT_TESTED_UNLESS(tls_is_wanted(), "DISTLOCK_TEST_WITHOUT_TLS=1");
     auto first = server(all().address);
     auto second = server(all().address, {"--replicaof", "127.0.0.1 " + first.port()});
     const watchers group(first);
@@ -106,7 +106,7 @@ TEST_CASE(
 }
 
 TEST_CASE("a master that Sentinels name gets no password before it has shown a certificate for its address") {
-    if (skipped()) return;
+    NOT_TESTED_UNLESS(tls_is_wanted(), "DISTLOCK_TEST_WITHOUT_TLS=1");
     for (const auto* const shown : {&all().wrong_host, &all().wrong_ca, &all().expired, &all().address}) {
         INFO(shown->certificate_file);
         auto master = server(*shown);
@@ -128,7 +128,7 @@ TEST_CASE("a master that Sentinels name gets no password before it has shown a c
 }
 
 TEST_CASE("a Sentinel gets no password before it has shown a certificate for its address") {
-    if (skipped()) return;
+    NOT_TESTED_UNLESS(tls_is_wanted(), "DISTLOCK_TEST_WITHOUT_TLS=1");
     std::string received;
     const auto talk = [&](servers::scripted::peer& p) {
         servers::in_memory session(all().wrong_host);

@@ -17,7 +17,7 @@ namespace stop_requests_tests {
 
 using namespace std::chrono_literals;
 using distlock::hiredis_connection;
-using servers::skipped;
+using servers::tls_is_wanted;
 using servers::trusting_ca;
 
 namespace {
@@ -27,7 +27,7 @@ const std::string patient = "?connect_timeout=5s&command_timeout=5s";
 }  // namespace
 
 TEST_CASE("over TLS a stop request ends every step of a lock() while the server stands still") {
-    if (skipped()) return;
+    NOT_TESTED_UNLESS(tls_is_wanted(), "DISTLOCK_TEST_WITHOUT_TLS=1");
     enum class step { handshake, answer, queue };
     const auto at = GENERATE(step::handshake, step::answer, step::queue);
     INFO(static_cast<int>(at));

@@ -21,7 +21,7 @@ using distlock::hiredis_connection;
 using distlock::listener;
 using clk = distlock::clock;
 using woken = listener::woken;
-using servers::skipped;
+using servers::tls_is_wanted;
 using servers::trusting_ca;
 
 namespace {
@@ -46,7 +46,7 @@ std::string pushed(const std::string& kind, const std::string& text) {
 }  // namespace
 
 TEST_CASE("over TLS each of many waiters is delivered its own message, also after the socket was killed") {
-    if (skipped()) return;
+    NOT_TESTED_UNLESS(tls_is_wanted(), "DISTLOCK_TEST_WITHOUT_TLS=1");
     servers::real server(all().address);
     hiredis_connection redis(server.uri() + patient, trusting_ca());
     const auto news = redis.subscribe("news");
@@ -74,7 +74,7 @@ TEST_CASE("over TLS each of many waiters is delivered its own message, also afte
 
 TEST_CASE(
     "messages that come in one TLS record are all delivered, to waiters that read one after the other") {
-    if (skipped()) return;
+    NOT_TESTED_UNLESS(tls_is_wanted(), "DISTLOCK_TEST_WITHOUT_TLS=1");
     const servers::scripted server([&](auto& peer) {
         servers::in_memory good(all().address);
         bool greeted = false;

@@ -29,7 +29,7 @@ using distlock::hiredis_connection;
 using distlock::reply;
 using distlock::reply_kind;
 using distlock::tls_options;
-using servers::skipped;
+using servers::tls_is_wanted;
 
 namespace {
 
@@ -99,7 +99,7 @@ void check_refused(const servers::scripted& server, std::string_view because, er
 }  // namespace
 
 TEST_CASE("of six certificates the good one and the one for the address are accepted, each by its own name") {
-    if (skipped()) return;
+    NOT_TESTED_UNLESS(tls_is_wanted(), "DISTLOCK_TEST_WITHOUT_TLS=1");
     struct row {
         const certificates::identity& shown;
         std::string name;     // of the server; empty: the address in the URI
@@ -156,7 +156,7 @@ TEST_CASE("a rediss URI without tls, and tls without a rediss URI, are refused a
 }
 
 TEST_CASE("locks are taken and released over TLS, by several threads, two hundred times each") {
-    if (skipped()) return;
+    NOT_TESTED_UNLESS(tls_is_wanted(), "DISTLOCK_TEST_WITHOUT_TLS=1");
     servers::real server(all().address);
     hiredis_connection redis(server.uri() + "/2?command_timeout=5s", distlock::tls(trusting_ca()));
     const auto how = GENERATE(distlock::posted, distlock::confirmed);
@@ -200,7 +200,7 @@ TEST_CASE("locks are taken and released over TLS, by several threads, two hundre
 }
 
 TEST_CASE("a reply is cut off at its cap, and a large command passes, over TLS too") {
-    if (skipped()) return;
+    NOT_TESTED_UNLESS(tls_is_wanted(), "DISTLOCK_TEST_WITHOUT_TLS=1");
     servers::real server(all().address);
     hiredis_connection redis(server.uri(), distlock::tls(trusting_ca()));
     const std::string large(60'000, 'x');
@@ -213,7 +213,7 @@ TEST_CASE("a reply is cut off at its cap, and a large command passes, over TLS t
 }
 
 TEST_CASE("a password is sent inside the session, and a wrong one is an error that does not show it") {
-    if (skipped()) return;
+    NOT_TESTED_UNLESS(tls_is_wanted(), "DISTLOCK_TEST_WITHOUT_TLS=1");
     servers::real server(all().address, {"--requirepass", "right-word"});
     const auto secure = distlock::tls(trusting_ca());
     hiredis_connection knows("rediss://:right-word@127.0.0.1:" + server.port(), secure);
@@ -225,7 +225,7 @@ TEST_CASE("a password is sent inside the session, and a wrong one is an error th
 }
 
 TEST_CASE("a server that speaks only TLS 1.2, or only 1.3, is fine") {
-    if (skipped()) return;
+    NOT_TESTED_UNLESS(tls_is_wanted(), "DISTLOCK_TEST_WITHOUT_TLS=1");
     for (const char* const version : {"TLSv1.2", "TLSv1.3"}) {
         servers::real server(all().address, {"--tls-protocols", version});
         hiredis_connection redis(server.uri(), distlock::tls(trusting_ca()));
@@ -234,7 +234,7 @@ TEST_CASE("a server that speaks only TLS 1.2, or only 1.3, is fine") {
 }
 
 TEST_CASE("a server that asks for a certificate gets the one that is set, and turns others away") {
-    if (skipped()) return;
+    NOT_TESTED_UNLESS(tls_is_wanted(), "DISTLOCK_TEST_WITHOUT_TLS=1");
     for (const char* const version : {"TLSv1.2", "TLSv1.3"}) {
         servers::real server(all().address, {"--tls-auth-clients", "yes", "--tls-ca-cert-file",
                                              all().ca.certificate_file, "--tls-protocols", version});
@@ -285,7 +285,7 @@ TEST_CASE("a server that turns a client away only after the handshake has not be
 }
 
 TEST_CASE("a restarted server is connected to anew") {
-    if (skipped()) return;
+    NOT_TESTED_UNLESS(tls_is_wanted(), "DISTLOCK_TEST_WITHOUT_TLS=1");
     servers::real server(all().address);
     hiredis_connection redis(server.uri(), distlock::tls(trusting_ca()));
     const auto how = GENERATE(distlock::posted, distlock::confirmed);
@@ -301,7 +301,7 @@ TEST_CASE("a restarted server is connected to anew") {
 }
 
 TEST_CASE("a child that ends after fork leaves its parent's session as it was") {
-    if (skipped()) return;
+    NOT_TESTED_UNLESS(tls_is_wanted(), "DISTLOCK_TEST_WITHOUT_TLS=1");
     servers::real server(all().address);
     auto redis = std::make_unique<hiredis_connection>(server.uri(), distlock::tls(trusting_ca()));
     REQUIRE(redis->execute({"PING"}).is_status("PONG"));
