@@ -253,6 +253,7 @@ TEST_CASE("the machine has a name") {
     std::array<char, 256> name{};
     REQUIRE(::gethostname(name.data(), name.size() - 1) == 0);
     CHECK(detail::host_name() == name.data());
+    CHECK_FALSE(detail::host_name().empty());
 }
 
 TEMPLATE_TEST_CASE("a call before the sleep is not missed", "", WAYS) {
