@@ -2,7 +2,6 @@
 #pragma once
 
 #include <atomic>
-#include <cstddef>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -39,8 +38,7 @@ class recording_observer final : public distlock::lease_observer {
     void lost(const std::string& name, distlock::loss_reason why) override {
         {
             const std::lock_guard guard(lock_);
-            static const std::vector<std::string> reasons{"expired", "taken", "forced", "max_hold"};
-            heard_.push_back(reasons.at(static_cast<std::size_t>(why)) + ": " + name);
+            heard_.push_back(std::string(to_string(why)) + ": " + name);
             losses_.push_back(why);
         }
         if (on_loss) on_loss();
