@@ -24,9 +24,9 @@
 #include "fault/lateness.hpp"
 #include "fault/row.hpp"
 #include "support/catch.hpp"
+#include "support/interprocess_object.hpp"
 #include "support/lab_figures.hpp"
 #include "support/owner_process.hpp"
-#include "support/shared_object.hpp"
 #include "support/timing_tolerance.hpp"
 #include "support/waiting.hpp"
 
@@ -234,7 +234,7 @@ TEST_CASE(
     "in a crowd that comes and goes at random, nobody is passed over, nobody is stuck, and nothing is left") {
     const std::size_t processes = little_or_all<std::size_t>(4, 20);
     const clk::duration span = std::max<clk::duration>(10s, lab_count() * 3s);
-    shared_object<board> notes;
+    interprocess_object<board> notes;
     const redis_server server{{.arguments = {"--maxclients", "2000"}}};
     const std::string uri = server.uri() + "?command_timeout=1s&max_idle=40";
     notes->settled = clk::now() + span / 10;  // until then they connect, all at once

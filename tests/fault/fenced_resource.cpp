@@ -142,7 +142,7 @@ TEST_CASE(
     "tokens") {
     const std::size_t count = wanted();
     const auto give_up = clk::now() + 30s + count * 500ms;
-    shared_object<experiment> all;
+    interprocess_object<experiment> all;
     const distlock::testing::redis_server server;
     const std::string uri = server.uri() + "?command_timeout=30ms";
 

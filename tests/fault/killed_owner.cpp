@@ -23,10 +23,10 @@
 #include "fault/lateness.hpp"
 #include "fault/row.hpp"
 #include "support/catch.hpp"
+#include "support/interprocess_object.hpp"
 #include "support/lab_figures.hpp"
 #include "support/owner_process.hpp"
 #include "support/sanitizers.hpp"
-#include "support/shared_object.hpp"
 #include "support/timing_tolerance.hpp"
 #include "support/waiting.hpp"
 
@@ -129,7 +129,7 @@ class line {
 
   private:
     const redis_server& server_;
-    shared_object<board> said_;
+    interprocess_object<board> said_;
     std::list<owner_process> owner_;
     std::list<owner_process> waiting_;
     std::vector<pid_t> queued_;

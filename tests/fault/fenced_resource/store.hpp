@@ -12,7 +12,7 @@
 #include <distlock/base/clock.hpp>
 #include <distlock/testing/history.hpp>
 
-#include "support/shared_object.hpp"
+#include "support/interprocess_object.hpp"
 
 /// One attempt to write, by an owner that held the lock when it last looked.
 struct attempt {
@@ -47,7 +47,7 @@ class twin_stores {
     std::size_t refused() const { return refused_; }
 
   private:
-    shared_mutex lock_;
+    interprocess_mutex lock_;
     std::uint64_t highest_ = 0;
     std::size_t refused_ = 0;
     std::size_t count_ = 0;

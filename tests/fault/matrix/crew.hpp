@@ -27,8 +27,8 @@
 #include <distlock/hiredis.hpp>
 #include <distlock/testing.hpp>
 
+#include "support/interprocess_object.hpp"
 #include "support/owner_process.hpp"
-#include "support/shared_object.hpp"
 #include "support/waiting.hpp"
 
 using namespace std::chrono_literals;
@@ -175,7 +175,7 @@ class crew {
         // Of the one that was told last:
         std::atomic<distlock::loss_reason> told_last_as{};
         std::atomic<std::int64_t> told_last_unproven{0};
-        shared_mutex resource;
+        interprocess_mutex resource;
         std::array<std::uint64_t, most_names> written{};  // the largest fence of each name
     };
 
@@ -323,6 +323,6 @@ class crew {
 
     const crew_options options_;
     distlock::testing::recorder book_;
-    shared_object<board> board_;
+    interprocess_object<board> board_;
     std::list<owner_process> workers_;  // last: they use the others
 };

@@ -21,9 +21,9 @@
 #include "fault/lateness.hpp"
 #include "fault/row.hpp"
 #include "support/catch.hpp"
+#include "support/interprocess_object.hpp"
 #include "support/lab_figures.hpp"
 #include "support/owner_process.hpp"
-#include "support/shared_object.hpp"
 #include "support/timing_tolerance.hpp"
 #include "support/waiting.hpp"
 
@@ -108,7 +108,7 @@ TEST_CASE(
     "than "
     "there are") {
     const int rounds = injections(2);
-    shared_object<board> all;
+    interprocess_object<board> all;
     const auto count = static_cast<std::size_t>(workers + std::min(rounds, 50) * killed_at_once);
     REQUIRE(count <= board::most);
     std::list<owner_process> processes;

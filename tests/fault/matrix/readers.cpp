@@ -20,9 +20,9 @@
 #include "fault/lateness.hpp"
 #include "fault/row.hpp"
 #include "support/catch.hpp"
+#include "support/interprocess_object.hpp"
 #include "support/lab_figures.hpp"
 #include "support/owner_process.hpp"
-#include "support/shared_object.hpp"
 #include "support/timing_tolerance.hpp"
 #include "support/waiting.hpp"
 
@@ -104,7 +104,7 @@ TEST_CASE(
     "F21: readers that keep coming keep a writer out for no longer than the longest read, nor does one of "
     "them that dies, for longer than its own lease") {
     const int kills = injections(2);
-    shared_object<board> all;
+    interprocess_object<board> all;
     const auto count = static_cast<std::size_t>(most_readers + kills);
     REQUIRE(count <= board::most);
     std::list<owner_process> readers;

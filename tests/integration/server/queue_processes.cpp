@@ -24,10 +24,10 @@
 #include <distlock/testing.hpp>
 
 #include "support/catch.hpp"
+#include "support/interprocess_object.hpp"
 #include "support/lock_on_server.hpp"
 #include "support/owner_process.hpp"
 #include "support/server_counts.hpp"
-#include "support/shared_object.hpp"
 #include "support/timing_tolerance.hpp"
 #include "support/waiting.hpp"
 
@@ -97,10 +97,10 @@ class scene {
 
     redis_server server;
     lock_on_server seen{server, "orders"};
-    shared_object<board> told;
+    interprocess_object<board> told;
 
   private:
-    shared_object<std::atomic<int>> begun_;
+    interprocess_object<std::atomic<int>> begun_;
     std::list<owner_process> processes_;
 
   public:
@@ -161,9 +161,9 @@ TEST_CASE("a waiter that has forked and is killed keeps the others out for an of
     const lifeline test;
     redis_server server;
     const lock_on_server seen(server, "orders");
-    shared_object<std::atomic<bool>> begins;
-    shared_object<std::atomic<bool>> forks;
-    shared_object<std::atomic<pid_t>> child;
+    interprocess_object<std::atomic<bool>> begins;
+    interprocess_object<std::atomic<bool>> forks;
+    interprocess_object<std::atomic<pid_t>> child;
     owner_process waiter([&, uri = server.uri()] {
         while (!begins->load()) ::poll(nullptr, 0, 1);
         hiredis_connection mine(uri);
@@ -227,8 +227,8 @@ TEST_CASE("two hundred waiters of ten processes cost a server less than a hundre
     constexpr int threads = 20;
     redis_server server;
     const lock_on_server seen(server, "orders");
-    shared_object<std::atomic<bool>> begin;
-    shared_object<std::atomic<int>> served;
+    interprocess_object<std::atomic<bool>> begin;
+    interprocess_object<std::atomic<int>> served;
     std::list<owner_process> all;
     for (int i = 0; i < processes; ++i) {
         all.emplace_back([&, uri = server.uri()] {

@@ -10,17 +10,17 @@
 
 /// An object in memory that is shared with every child made after it.
 template <class T>
-class shared_object {
+class interprocess_object {
   public:
-    shared_object() {
+    interprocess_object() {
         void* const memory = ::mmap(nullptr, sizeof(T), PROT_READ | PROT_WRITE,
                                     MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (memory == MAP_FAILED) throw std::system_error(errno, std::generic_category());
         object_ = new (memory) T;
     }
-    shared_object(const shared_object&) = delete;
-    shared_object& operator=(const shared_object&) = delete;
-    ~shared_object() {
+    interprocess_object(const interprocess_object&) = delete;
+    interprocess_object& operator=(const interprocess_object&) = delete;
+    ~interprocess_object() {
         object_->~T();
         ::munmap(object_, sizeof(T));
     }
@@ -32,18 +32,18 @@ class shared_object {
     T* object_;
 };
 
-class shared_mutex {
+class interprocess_mutex {
   public:
-    shared_mutex() {
+    interprocess_mutex() {
         pthread_mutexattr_t attributes;
         ::pthread_mutexattr_init(&attributes);
         ::pthread_mutexattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
         ::pthread_mutex_init(&mutex_, &attributes);
         ::pthread_mutexattr_destroy(&attributes);
     }
-    shared_mutex(const shared_mutex&) = delete;
-    shared_mutex& operator=(const shared_mutex&) = delete;
-    ~shared_mutex() { ::pthread_mutex_destroy(&mutex_); }
+    interprocess_mutex(const interprocess_mutex&) = delete;
+    interprocess_mutex& operator=(const interprocess_mutex&) = delete;
+    ~interprocess_mutex() { ::pthread_mutex_destroy(&mutex_); }
     void lock() { ::pthread_mutex_lock(&mutex_); }
     /// Effects: tries for some 20 ms. Returns: whether it is locked now; a process that was stopped
     /// or killed may keep it.
