@@ -2,7 +2,6 @@
 // behind, whatever they find.
 #include <chrono>
 #include <cstdint>
-#include <initializer_list>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -17,52 +16,31 @@
 #include <distlock/wire/permit_inspector.hpp>
 #include <distlock/wire/permits.hpp>
 #include <distlock/wire/reply.hpp>
-#include <distlock/wire/server_error.hpp>
 
 #include "support/catch.hpp"
 #include "support/first_waiter.hpp"
 #include "support/fresh_name.hpp"
 #include "support/heard_channel.hpp"
-#include "support/redis_link.hpp"
+#include "support/script_asker.hpp"
 #include "support/waiting.hpp"
 
 namespace permit_scripts_tests {
 
+using namespace script_test;
 using namespace std::chrono_literals;
-using distlock::enter_mode;
-using distlock::errc;
 using distlock::lock_options;
 using distlock::permits;
-using distlock::reply;
-using distlock::token;
-using distlock::testing::redis_server;
-using got = distlock::acquire_outcome::kind;
 
 namespace {
 
 const lock_options usual{.lease = 30s};
 
-struct place {
-    redis_server server;
-    redis_link link{server.socket_path()};
-};
-place& common() {
-    static place all;
-    return all;
-}
-
 // The keys of one semaphore, as a stranger sees them.
-struct pool_keys {
+struct pool_keys : seen_keys {
     explicit pool_keys(place& where = common(), std::string name = fresh_name())
-        : at(where),
-          pool(std::move(name)),
-          queue(distlock::key(pool).sibling("queue")),
-          beside(distlock::key(pool).sibling("limit")) {}
-    std::string ask(std::initializer_list<std::string_view> words) const { return at.server.command(words); }
+        : seen_keys(where, name), pool(std::move(name)), beside(distlock::key(pool).sibling("limit")) {}
     int owners() const { return std::stoi(ask({"ZCARD", pool})); }
-    int queued() const { return std::stoi(ask({"ZCARD", queue})); }
     std::string of(std::string_view field) const { return ask({"HGET", beside, field}); }
-    std::int64_t ttl(const std::string& key) const { return std::stoll(ask({"PTTL", key})); }
     /// Returns: whether nobody has or wants a permit, and what was counted ends.
     bool free() const {
         return ask({"EXISTS", pool, queue}) == "0" && (of("used") == "0" || of("used") == "(nil)") &&
@@ -73,42 +51,20 @@ struct pool_keys {
         return std::stoi(ask({"HLEN", beside})) - std::stoi(ask({"HEXISTS", beside, "first"}));
     }
 
-    place& at;
-    const std::string pool, queue, beside;
+    const std::string pool, beside;
 };
 
-struct asker {
+struct asker : script_asker<permits> {
     explicit asker(const pool_keys& of, std::int64_t limit = 4, std::int64_t n = 1,
                    const lock_options& options = usual, const std::string& channel = "")
-        : keys(of), dialect(of.pool, options, channel, distlock::channel_kind::ordinary, limit, n) {}
-    distlock::acquire_outcome enter(enter_mode mode) {
-        last = ask(dialect.enter(me, mode));
-        return dialect.read_enter(last);
-    }
-    bool granted(enter_mode mode = enter_mode::try_once) { return enter(mode).what == got::granted; }
-    bool waits() {
-        const auto outcome = enter(enter_mode::join);
-        return outcome.what == got::busy && outcome.queued.ticket != 0;
-    }
-    int leave() { return static_cast<int>(ask(dialect.release(me)).number()); }
-    int renew() { return static_cast<int>(ask(dialect.renew(me)).number()); }
-    reply ask(const distlock::command& cmd) { return keys.at.link.ask(cmd); }
+        : script_asker(of.at.link, of.pool, options, channel, distlock::channel_kind::ordinary, limit, n),
+          keys(of) {}
     bool has() const { return keys.ask({"ZSCORE", keys.pool, me.view()}) != "(nil)"; }
     // Effects: it is past its end, though its place stands.
     void lapse() const { keys.ask({"ZADD", keys.pool, "1000", me.view()}); }
 
     const pool_keys& keys;
-    permits dialect;
-    token me = token::generate();
-    reply last = reply::nil();
 };
-
-constexpr enter_mode modes[] = {enter_mode::try_once, enter_mode::join, enter_mode::last};
-
-bool refused(const reply& r, errc cause) {
-    UNSCOPED_INFO(r.text() << " " << r.number());
-    return r.is(distlock::reply_kind::error) && distlock::classify_error(r.text()).cause == cause;
-}
 
 }  // namespace
 

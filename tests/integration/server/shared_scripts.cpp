@@ -3,7 +3,6 @@
 #include <array>
 #include <chrono>
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -17,7 +16,6 @@
 #include <distlock/wire/family_inspector.hpp>
 #include <distlock/wire/outcome.hpp>
 #include <distlock/wire/reply.hpp>
-#include <distlock/wire/server_error.hpp>
 #include <distlock/wire/shared_handoff.hpp>
 #include <distlock/wire/shared_inspector.hpp>
 
@@ -25,82 +23,47 @@
 #include "support/first_waiter.hpp"
 #include "support/fresh_name.hpp"
 #include "support/heard_channel.hpp"
-#include "support/redis_link.hpp"
+#include "support/script_asker.hpp"
 #include "support/waiting.hpp"
 
 namespace shared_scripts_tests {
 
+using namespace script_test;
 using namespace std::chrono_literals;
-using distlock::enter_mode;
-using distlock::errc;
 using distlock::exclusive_handoff;
 using distlock::lock_options;
-using distlock::reply;
 using distlock::shared_handoff;
-using distlock::token;
-using distlock::testing::redis_server;
-using got = distlock::acquire_outcome::kind;
 
 namespace {
 
 constexpr auto mark = "distlock:readers";
 const std::string deaf = "nobody:listens";
 
-struct place {
-    explicit place(std::optional<redis_server>& private_one)
-        : server(private_one ? *private_one : private_one.emplace()), link(server.socket_path()) {}
-    explicit place(redis_server& of) : server(of), link(of.socket_path()) {}
-    redis_server& server;
-    redis_link link;
-};
-
-place& common() {
-    static redis_server server;
-    static place all(server);
-    return all;
-}
-
 // The keys of one lock, as a stranger sees them.
-struct lock_keys {
+struct lock_keys : seen_keys {
     explicit lock_keys(place& where, std::string name = fresh_name())
-        : at(where),
+        : seen_keys(where, name),
           lock(std::move(name)),
-          queue(distlock::key(lock).sibling("queue")),
           fence(distlock::key(lock).sibling("fence")),
           who(distlock::key(lock).sibling("owner")),
           readers(distlock::key(lock).sibling("readers")) {}
-    std::string ask(std::initializer_list<std::string_view> words) const { return at.server.command(words); }
     std::string holder() const { return ask({"GET", lock}); }
     // A reader that is alone may have no set beside the key.
     bool lone() const { return holder().starts_with(std::string(mark) + " "); }
     bool read() const { return holder() == mark || lone(); }
     int reading() const { return lone() ? 1 : std::stoi(ask({"ZCARD", readers})); }
-    int queued() const { return std::stoi(ask({"ZCARD", queue})); }
-    std::int64_t ttl(const std::string& key) const { return std::stoll(ask({"PTTL", key})); }
     bool free() const { return ask({"EXISTS", lock, queue, who, readers}) == "0"; }
 
-    place& at;
-    const std::string lock, queue, fence, who, readers;
+    const std::string lock, fence, who, readers;
 };
 
 // One that reads or writes, or wants to.
 template <class Dialect>
-struct asker {
+struct asker : script_asker<Dialect> {
+    using script_asker<Dialect>::me;
     explicit asker(const lock_keys& of, const lock_options& options = {.lease = 30s},
                    const std::string& channel = "")
-        : keys(of), dialect(of.lock, options, channel) {}
-    distlock::acquire_outcome enter(enter_mode mode) {
-        last = ask(dialect.enter(me, mode));
-        return dialect.read_enter(last);
-    }
-    bool granted(enter_mode mode = enter_mode::try_once) { return enter(mode).what == got::granted; }
-    bool waits() {
-        const auto outcome = enter(enter_mode::join);
-        return outcome.what == got::busy && outcome.queued.ticket != 0;
-    }
-    int leave() { return static_cast<int>(ask(dialect.release(me)).number()); }
-    int renew() { return static_cast<int>(ask(dialect.renew(me)).number()); }
-    reply ask(const distlock::command& cmd) { return keys.at.link.ask(cmd); }
+        : script_asker<Dialect>(of.at.link, of.lock, options, channel), keys(of) {}
     bool has() const {
         return keys.holder() == me.view() || alone() ||
                (keys.holder() == mark && keys.ask({"ZSCORE", keys.readers, me.view()}) != "(nil)");
@@ -109,14 +72,9 @@ struct asker {
     bool alone() const { return keys.holder() == std::string(mark) + " " + std::string(me.view()); }
 
     const lock_keys& keys;
-    Dialect dialect;
-    token me = token::generate();
-    reply last = reply::nil();
 };
 using reader = asker<shared_handoff>;
 using writer = asker<exclusive_handoff>;
-
-constexpr enter_mode modes[] = {enter_mode::try_once, enter_mode::join, enter_mode::last};
 
 // Effects: it is past its end, though its place stands.
 void lapse(const reader& one) {
@@ -133,11 +91,6 @@ void is_kept_out(writer& one) {
         REQUIRE(outcome.ttl);
         CHECK(outcome.ttl->count() > 0);
     }
-}
-
-bool refused(const reply& r, errc cause) {
-    UNSCOPED_INFO(r.text() << " " << r.number());
-    return r.is(distlock::reply_kind::error) && distlock::classify_error(r.text()).cause == cause;
 }
 
 }  // namespace
@@ -1017,8 +970,7 @@ TEST_CASE("a waiter that can have no fence is passed over") {
 }
 
 TEST_CASE("a server out of memory lets nobody in, and changes nothing; a release is done") {
-    std::optional<redis_server> of;
-    place at(of);
+    place at;
     const lock_keys it(at);
     reader r(it);
     writer w(it, {.lease = 30s, .fencing = true});
@@ -1053,7 +1005,7 @@ TEST_CASE("a server out of memory lets nobody in, and changes nothing; a release
 TEST_CASE("a replica says that it is one, whatever it is asked") {
     const redis_server master({.tcp = true, .arguments = {"--repl-diskless-sync-delay", "0"}});
     redis_server replica;
-    place of_master(const_cast<redis_server&>(master));
+    place of_master(master);
     place of_replica(replica);
     for (const int had : {0, 1, 2, 3}) {
         const std::string name = fresh_name();
