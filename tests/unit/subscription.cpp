@@ -26,6 +26,7 @@
 #include "support/counting_clock.hpp"
 #include "support/passing_time.hpp"
 #include "support/waiting.hpp"
+#include "support/waiting_listener.hpp"
 
 namespace subscription_tests {
 
@@ -98,29 +99,7 @@ struct channel {
 woken wait(listener& l, const std::stop_token& stop = {}) { return l.wait(clk::now() + long_time, stop); }
 woken glance(listener& l) { return l.wait(clk::now(), {}); }
 
-// A thread that waits for one thing.
-struct waiter {
-    waiter(const std::shared_ptr<subscription>& on, std::string what)
-        : key(std::move(what)), mine(on, key), thread([this] {
-              got = wait(mine, stop.get_token());
-              message = mine.message();
-              done = true;
-          }) {}
-    ~waiter() {
-        stop.request_stop();
-        if (thread.joinable()) thread.join();
-    }
-    bool returned() const {
-        return eventually([&] { return done.load(); });
-    }
-    const std::string key;
-    listener mine;
-    std::stop_source stop;
-    woken got{};
-    std::string message;
-    std::atomic<bool> done{false};
-    std::thread thread;
-};
+using waiter = waiting_listener<false>;
 
 }  // namespace
 

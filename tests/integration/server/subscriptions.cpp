@@ -34,6 +34,7 @@
 #include "support/processor_time.hpp"
 #include "support/timing_tolerance.hpp"
 #include "support/waiting.hpp"
+#include "support/waiting_listener.hpp"
 
 namespace subscriptions_tests {
 
@@ -82,30 +83,7 @@ bool heard_by(const redis_server& server, const std::string& name, int how_many)
     return server.command({"PUBSUB", "NUMSUB", name}) == name + "\n" + std::to_string(how_many);
 }
 
-// A thread that waits until a message comes for it, whatever else happens meanwhile.
-struct waiter {
-    waiter(const channel& on, std::string what)
-        : key(std::move(what)), mine(on, key), thread([this] {
-              do got = wait(mine, stop.get_token());
-              while (got == woken::by_confirmation || got == woken::by_refusal);
-              ended = clk::now();
-              done = true;
-          }) {}
-    ~waiter() {
-        stop.request_stop();
-        thread.join();
-    }
-    bool returned() const {
-        return eventually([&] { return done.load(); });
-    }
-    const std::string key;
-    listener mine;
-    std::stop_source stop;
-    woken got{};
-    clk::time_point ended;
-    std::atomic<bool> done{false};
-    std::thread thread;
-};
+using waiter = waiting_listener<true>;
 
 std::string confirmation(const std::string& name) {
     return "*3\r\n$9\r\nsubscribe\r\n$" + std::to_string(name.size()) + "\r\n" + name + "\r\n:1\r\n";
