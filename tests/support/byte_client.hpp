@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
@@ -18,6 +19,11 @@
 #include <distlock/testing.hpp>
 
 #include "support/upstream.hpp"
+
+/// In which ways a conversation ends.
+inline constexpr std::array all_endings{distlock::testing::fault_proxy::ending::reset,
+                                        distlock::testing::fault_proxy::ending::close,
+                                        distlock::testing::fault_proxy::ending::silence};
 
 inline std::string text(distlock::testing::fault_proxy::ending how) {
     using ending = distlock::testing::fault_proxy::ending;

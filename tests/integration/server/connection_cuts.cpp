@@ -57,8 +57,6 @@ using words = fault_proxy::words;
 
 namespace {
 
-constexpr std::array all_endings{ending::reset, ending::close, ending::silence};
-
 using lock_type = distlock::mutex<hiredis_connection>;
 using distlock::script;
 namespace scripts_sent = distlock::detail;

@@ -1,5 +1,4 @@
 // The fault proxy passes on, cuts, delays, holds, slices and rewrites just what it was told.
-#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstddef>
@@ -26,12 +25,6 @@ using distlock::testing::redis_server;
 using ending = fault_proxy::ending;
 using part = fault_proxy::part;
 using words = fault_proxy::words;
-
-namespace {
-
-constexpr std::array all_endings{ending::reset, ending::close, ending::silence};
-
-}  // namespace
 
 TEST_CASE("the proxy passes every byte on when it has no rule") {
     const redis_server real;
