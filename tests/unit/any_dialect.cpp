@@ -1,4 +1,5 @@
 // A dialect whose type the engine does not know says what it says itself.
+#include <array>
 #include <chrono>
 #include <new>
 #include <optional>
@@ -61,6 +62,10 @@ std::vector<std::string> with_ttl(const distlock::command& of, std::string_view 
     return all;
 }
 
+bool same(const distlock::command& a, const distlock::command& b) {
+    return std::vector(a.argv().begin(), a.argv().end()) == std::vector(b.argv().begin(), b.argv().end());
+}
+
 }  // namespace
 
 TEST_CASE("the channel of a telling dialect outlives the text that it was made of") {
@@ -77,6 +82,11 @@ TEST_CASE("a dialect that leaves a question open has the default answer") {
     CHECK_FALSE(about.is_shared());
     CHECK_FALSE(about.hands_over());
     CHECK_FALSE(about.read_message("anything"));
+    CHECK(about.noun() == "lock");
+    const token owner = token::generate();
+    std::array<char, 64> room{};
+    CHECK_FALSE(about.acquire_unqueued(owner, room));
+    CHECK(same(about.exchange(owner, token::generate()), about.look(owner)));
     CHECK_FALSE(any_dialect_of<told_by_the_server>("orders", lock_options{}).allows_local_fences());
 }
 
@@ -85,9 +95,6 @@ TEST_CASE("commands are those of the dialect") {
     const distlock::handoff itself("orders", options, "news");
     const any_dialect_of<distlock::handoff> about("orders", options, "news");
     const token owner = token::generate();
-    const auto same = [](const distlock::command& a, const distlock::command& b) {
-        return std::vector(a.argv().begin(), a.argv().end()) == std::vector(b.argv().begin(), b.argv().end());
-    };
     CHECK(about.name() == "orders");
     CHECK(about.lease() == 5s);
     CHECK(about.stored_as() == "string");
@@ -98,6 +105,30 @@ TEST_CASE("commands are those of the dialect") {
     CHECK(same(about.renew(owner), itself.renew(owner)));
     CHECK(same(about.release(owner), itself.release(owner)));
     CHECK(same(about.release_minimal(owner), itself.release_minimal(owner)));
+}
+
+TEST_CASE("a dialect that is shared says so, takes a free lock past the queue, and exchanges its token") {
+    const lock_options options{.lease = 5s};
+    const distlock::shared_handoff itself("orders", options, "news");
+    const any_dialect_of<distlock::shared_handoff> about("orders", options, "news");
+    const token owner = token::generate();
+    const token from = token::generate();
+    CHECK(about.is_shared());
+    CHECK(same(about.exchange(owner, from), itself.exchange(owner, from)));
+    std::array<char, 64> room{}, another_room{};
+    const auto unqueued = about.acquire_unqueued(owner, room);
+    const auto its_own = itself.acquire_unqueued(owner, another_room);
+    REQUIRE(unqueued);
+    REQUIRE(its_own);
+    CHECK(same(*unqueued, *its_own));
+    const any_dialect_of<distlock::shared_handoff> fenced("orders", lock_options{.fencing = true});
+    CHECK_FALSE(fenced.acquire_unqueued(owner, room));
+}
+
+TEST_CASE("a dialect of permits says that they are a semaphore's, and are granted beside others") {
+    const any_dialect_of<distlock::permits> about("pool", lock_options{});
+    CHECK(about.noun() == "semaphore");
+    CHECK(about.is_shared());
 }
 
 TEST_CASE("a message is about the lock that it names, in the same dialect") {
