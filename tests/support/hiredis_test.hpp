@@ -34,4 +34,13 @@ inline redis_server_options with(std::vector<std::string> arguments) {
     return options;
 }
 
+/// Returns: the server of all tests of the program that need none of their own.
+inline const redis_server& common() {
+    static const redis_server server;
+    return server;
+}
+
+/// An unlock() that says what became of the lock.
+inline constexpr lock_options confirmed{.release = distlock::confirmed};
+
 }  // namespace hiredis_test

@@ -26,6 +26,7 @@
 #include "support/catch.hpp"
 #include "support/connection_fixtures.hpp"
 #include "support/error_of.hpp"
+#include "support/hiredis_test.hpp"
 #include "support/history.hpp"
 #include "support/lease_observers.hpp"
 #include "support/redis_link.hpp"
@@ -41,6 +42,7 @@ using namespace std::chrono_literals;
 using distlock::errc;
 using distlock::lock_options;
 using distlock::release_outcome;
+using hiredis_test::confirmed;
 using clk = distlock::clock;
 
 namespace {
@@ -162,8 +164,6 @@ struct setting : Row {
         return distlock::inspect<typename Row::dialect>(other, name);
     }
 };
-
-constexpr lock_options confirmed{.release = distlock::confirmed};
 
 // One acquisition, command by command.
 template <class Dialect>

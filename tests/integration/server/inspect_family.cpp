@@ -18,6 +18,7 @@
 
 #include "support/catch.hpp"
 #include "support/fresh_name.hpp"
+#include "support/hiredis_test.hpp"
 #include "support/lease_observers.hpp"
 #include "support/timing_tolerance.hpp"
 #include "support/waiting.hpp"
@@ -31,16 +32,12 @@ using distlock::hiredis_connection;
 using distlock::inspect;
 using distlock::lock_options;
 using distlock::testing::redis_server;
+using hiredis_test::common;
 using mutex = distlock::mutex<hiredis_connection>;
 using shared_mutex = distlock::shared_mutex<hiredis_connection>;
 using semaphore = distlock::counting_semaphore<hiredis_connection>;
 
 namespace {
-
-const redis_server& common() {
-    static const redis_server server;
-    return server;
-}
 
 const lock_options described{.fencing = true, .owner_info = "who", .release = distlock::confirmed};
 

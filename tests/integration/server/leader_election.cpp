@@ -23,6 +23,7 @@
 
 #include "support/catch.hpp"
 #include "support/fresh_name.hpp"
+#include "support/hiredis_test.hpp"
 #include "support/lock_on_server.hpp"
 #include "support/timing_tolerance.hpp"
 #include "support/waiting.hpp"
@@ -36,15 +37,11 @@ using distlock::hiredis_connection;
 using distlock::leadership;
 using distlock::stop_reason;
 using distlock::testing::redis_server;
+using hiredis_test::common;
 using clk = distlock::clock;
 using election = distlock::leader_election<hiredis_connection>;
 
 namespace {
-
-const redis_server& common() {
-    static const redis_server server;
-    return server;
-}
 
 struct diary final : distlock::election_observer {
     void started(std::uint64_t term) noexcept override { note("started", term); }

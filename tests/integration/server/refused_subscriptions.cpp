@@ -18,6 +18,7 @@
 #include "support/cluster.hpp"
 #include "support/fresh_name.hpp"
 #include "support/gate.hpp"
+#include "support/hiredis_test.hpp"
 #include "support/lock_on_server.hpp"
 #include "support/timing_tolerance.hpp"
 #include "support/waiting.hpp"
@@ -31,6 +32,7 @@ using distlock::lock_options;
 using distlock::reply;
 using distlock::testing::fault_proxy;
 using distlock::testing::redis_server;
+using hiredis_test::confirmed;
 using clk = distlock::clock;
 
 namespace {
@@ -72,8 +74,6 @@ class without_messages {
   private:
     hiredis_connection inner_;
 };
-
-constexpr lock_options confirmed{.release = distlock::confirmed};
 
 // Returns: how many wait there who know that nobody will tell them: their tickets have no channel.
 int untold(const lock_on_server& seen) {

@@ -26,6 +26,7 @@
 #include "support/catch.hpp"
 #include "support/first_waiter.hpp"
 #include "support/fresh_name.hpp"
+#include "support/hiredis_test.hpp"
 #include "support/in_child.hpp"
 #include "support/lock_on_server.hpp"
 #include "support/server_counts.hpp"
@@ -42,18 +43,13 @@ using distlock::hiredis_connection;
 using distlock::lock_options;
 using distlock::release_outcome;
 using distlock::testing::redis_server;
+using hiredis_test::common;
+using hiredis_test::confirmed;
 using clk = distlock::clock;
 using slowly = slow_clock<clk>;
 using lock = distlock::shared_mutex<hiredis_connection>;
 
 namespace {
-
-const redis_server& common() {
-    static const redis_server server;
-    return server;
-}
-
-const lock_options confirmed{.release = distlock::confirmed};
 
 // One lock object with a connection of its own, as another process has it.
 struct party {

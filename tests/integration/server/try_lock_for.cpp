@@ -25,6 +25,7 @@
 #include "support/catch.hpp"
 #include "support/cluster.hpp"
 #include "support/fresh_name.hpp"
+#include "support/hiredis_test.hpp"
 #include "support/in_child.hpp"
 #include "support/lock_on_server.hpp"
 #include "support/server_counts.hpp"
@@ -41,19 +42,14 @@ using distlock::hiredis_connection;
 using distlock::lock_options;
 using distlock::permit;
 using distlock::testing::redis_server;
+using hiredis_test::common;
+using hiredis_test::confirmed;
 using clk = distlock::clock;
 using mutex = distlock::mutex<hiredis_connection>;
 using shared_mutex = distlock::shared_mutex<hiredis_connection>;
 using semaphore = distlock::counting_semaphore<hiredis_connection>;
 
 namespace {
-
-const redis_server& common() {
-    static const redis_server server;
-    return server;
-}
-
-const lock_options confirmed{.release = distlock::confirmed};
 
 // A lock of each kind, each exclusive for who has it, with a connection of its own, as a process has them.
 struct account {
