@@ -481,7 +481,7 @@ TEST_CASE("a refusal fails at once with its cause, and only an unknown one is fo
 }
 
 // Each attempt left a ticket, and each of those was offered the lock in vain.
-TEST_CASE("what a script wrote before it came to a command it may not run is given back once") {
+TEST_CASE("a lock that a script wrote before it came to a command it may not run is given back once") {
     const std::vector<std::pair<const char*, errc>> texts{
         {"ERR The user executing the script can't run this command or subcommand script: 1155, on "
          "@user_script:6.",
@@ -957,8 +957,7 @@ TEST_CASE("a claim whose answer says nothing of replicas is none") {
     CHECK(a.claimed(renewed::kept, 1ms).what == kind::pause);
 }
 
-TEST_CASE(
-    "where it is not known what replicas have, the lock is claimed again, no longer than patience lasts") {
+TEST_CASE("a lock is claimed again where it is not known what replicas have, no longer than patience lasts") {
     attempt a(replicated());
     a.answer(granted, 1ms, unknown());
     const auto begun = a.now();

@@ -309,7 +309,7 @@ TEST_CASE("a message that comes at the deadline is taken, or asked about for the
 
 // ---- claims -----------------------------------------------------------------------------------------------
 
-TEST_CASE("where nothing renews it, the whole lease is claimed before the lock is believed") {
+TEST_CASE("the whole lease of a lock that nothing renews is claimed before it is believed") {
     auto limits = defaults;
     limits.claims_lease = true;
     attempt a = in_queue(limits);
@@ -814,7 +814,7 @@ TEST_CASE("a grant whose validity is over is given back, and asked for anew by a
     CHECK(a.told(message(7), 100ms).since == sent);
 }
 
-TEST_CASE("that a fresh token has a new ticket is no sign that messages do not arrive") {
+TEST_CASE("a fresh token's new ticket is no sign that messages do not arrive") {
     attempt a = in_queue();
     a.sleep();
     a.answer(granted(), 2s);

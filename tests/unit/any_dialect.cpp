@@ -90,7 +90,7 @@ TEST_CASE("a dialect that leaves a question open has the default answer") {
     CHECK_FALSE(any_dialect_of<told_by_the_server>("orders", lock_options{}).allows_local_fences());
 }
 
-TEST_CASE("commands are those of the dialect") {
+TEST_CASE("a dialect of any type sends the commands of the one that it is made of") {
     const lock_options options{.lease = 5s};
     const distlock::handoff itself("orders", options, "news");
     const any_dialect_of<distlock::handoff> about("orders", options, "news");

@@ -530,7 +530,7 @@ words last_sendings() {
 // Each brought its script: a server that stood still was told of a few hundred, and the rest kept
 // their keys for a lease. In a Cluster each may be for another server.
 TEST_CASE(
-    "of the posted releases that are pending when the background ends the first brings the script, in a "
+    "the first of the posted releases that are pending when the background ends brings the script, in a "
     "Cluster each") {
     CHECK(last_sendings<pipelining>() == words{"EVAL", "EVALSHA"});
     CHECK(last_sendings<sharded>() == words{"EVAL", "EVAL"});
@@ -605,7 +605,7 @@ TEST_CASE("without memory for a thread a release is not repeated, and is not pen
     CHECK(r.confirmed());
 }
 
-TEST_CASE("where the background has as many as it may, nothing is posted and nothing is pending") {
+TEST_CASE("nothing is posted and nothing is pending where the background has as many as it may") {
     posted r;
     CHECK_FALSE(r.post(first, 0));
     CHECK_FALSE(r.pends());

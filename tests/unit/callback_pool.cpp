@@ -197,7 +197,7 @@ TEST_CASE("five hundred short callbacks that tell of leases never have more thre
     CHECK(most - before <= 500);
 }
 
-TEST_CASE("of two callbacks that are posted at once the second is run though the first blocks") {
+TEST_CASE("the second of two callbacks that are posted at once is run though the first blocks") {
     for (int i = 0; i < 5; ++i) {
         gate hold;
         std::atomic<bool> ran{false};

@@ -284,7 +284,7 @@ TEST_CASE("a server that answers NOSCRIPT to the body is not asked a third time"
     CHECK(c.commands().size() == 2);
 }
 
-TEST_CASE("whatever the body is answered is the answer") {
+TEST_CASE("the answer to the body is the answer, whatever it is") {
     scripted_connection c{reply::error("NOSCRIPT a"), reply::no_answer(errc::no_reply, "lost")};
     CHECK(distlock::execute(c, by_name).is(reply_kind::no_answer));
 }

@@ -25,7 +25,7 @@ serials exchange(continuations& known, const serials& from, const serials& to, b
 
 }  // namespace
 
-TEST_CASE("what no guard ends has no continuation, however often it is exchanged") {
+TEST_CASE("an acquisition that no guard ends has no continuation, however often it is exchanged") {
     continuations known;
     CHECK_FALSE(exchange(known, {.write = 1}, {.read = 1}, false));
     CHECK_FALSE(exchange(known, {.read = 1}, {.write = 2}, false));
@@ -79,7 +79,7 @@ TEST_CASE("a guard whose exchange was in vain has what it had") {
     CHECK_FALSE(known.take(guards));
 }
 
-TEST_CASE("what another guard adopts, the first one does not end") {
+TEST_CASE("the first guard does not end what another one adopts") {
     continuations known;
     exchange(known, {.read = 1}, {.write = 1}, true);
     exchange(known, {.read = 2}, {.write = 2}, true);

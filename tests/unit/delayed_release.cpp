@@ -314,7 +314,7 @@ TEST_CASE("a server that does not answer is told again when a lock that is kept 
     CHECK(all.redis.ttl() <= 11s);
 }
 
-TEST_CASE("what is shared is not told of an earlier end, which it would not take") {
+TEST_CASE("a lock that is shared is not told of an earlier end, which it would not take") {
     fleet all;
     struct beside_others : distlock::handoff {
         using handoff::handoff;

@@ -132,7 +132,7 @@ TEST_CASE("the category has a name and is one object") {
           std::error_code(static_cast<int>(errc::deadlock), std::generic_category()));
 }
 
-TEST_CASE("what() says first what was done, then what is wrong and what to do") {
+TEST_CASE("an error's what() says first what was done, then what is wrong and what to do") {
     const distlock::error e(errc::unreachable, "lock orders");
     CHECK(e.code() == errc::unreachable);
     CHECK(std::string(e.what()) == "lock orders: " + std::error_code(errc::unreachable).message());

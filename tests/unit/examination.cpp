@@ -636,7 +636,7 @@ TEST_CASE("a key or a channel that the user may not use is named as an ACL has i
     CHECK(text("a[1]?:", "GET", "key").starts_with(R"(problem: user worker lacks ~a\[1\]\?:* (User)"));
 }
 
-TEST_CASE("where ACL DRYRUN is refused, permissions are tried by commands that do nothing") {
+TEST_CASE("permissions are tried by commands that do nothing where ACL DRYRUN is refused") {
     const auto with = [](const std::string& beginning, const std::string& error, const std::string& prefix) {
         auto it = sound().refusing({"ACL DRYRUN worker"});
         it.with("INCRBY", reply::error("ERR value is not an integer or out of range"))

@@ -28,7 +28,7 @@ static_assert(hash_slot("") == 0);
 
 }  // namespace
 
-TEST_CASE("of a key with a hash tag only the tag counts") {
+TEST_CASE("only the tag counts in a key that has a hash tag") {
     CHECK(hash_slot("{user1000}.following") == hash_slot("user1000"));
     CHECK(hash_slot("{user1000}.followers") == hash_slot("user1000"));
     CHECK(hash_slot("foo{bar}{zap}") == hash_slot("bar"));

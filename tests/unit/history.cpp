@@ -292,7 +292,7 @@ TEST_CASE("a loss that was noted ends a belief when it was noted, and not before
 }
 
 // They came in the order in which they were written down.
-TEST_CASE("what owners believed is told in the order of the grants, whoever wrote first") {
+TEST_CASE("a history tells what owners believed in the order of the grants, whoever wrote first") {
     recorder book(10);
     const auto now = clk::now();
     for (const auto came : {now - 1s, now - 3s, now - 2s})

@@ -122,7 +122,7 @@ TEST_CASE("a lock that is handed to nobody is released also while very many toke
     CHECK(eventually([&] { return redis.inner.commands().size() == 1; }));
 }
 
-TEST_CASE("where releases are told, a message is for every token") {
+TEST_CASE("a message is for every token where releases are told") {
     publishing_connection redis;
     auto messages = inbox_of<manual_clock>(redis, telling);
     auto* const expected = messages.expect(first);

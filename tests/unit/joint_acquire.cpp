@@ -173,7 +173,7 @@ TEST_CASE("a joint request that was not answered reports no lock as somebody els
 }
 
 // An earlier request for one of them was in doubt, and nothing had been asked for both.
-TEST_CASE("where a thread asks for one of several, the server is not blamed for what nobody asked it") {
+TEST_CASE("the server is not blamed for what nobody asked it, where a thread asks for one of several") {
     struct busy_with_other {
         reply execute(const command& cmd) {
             const bool set = cmd.argv()[0] == "SET";
@@ -517,7 +517,7 @@ struct lock_of_old : distlock::engine::joint_member {
 
 // It named the first of them, whose lease was sound.
 TEST_CASE(
-    "where a lease ran out while others were waited for, and no time is left, the error names that one") {
+    "the error names the lock whose lease ran out while others were waited for, where no time is left") {
     server_for_two server;
     distlock::any_connection_of<server_for_two> redis(server);
     const distlock::clock::time_point now{1h};
@@ -548,8 +548,7 @@ struct troubled final : lock_of_old {
 
 }  // namespace
 
-TEST_CASE(
-    "what one of several locks throws when it is asked for with the others is thrown, and none is held") {
+TEST_CASE("the exception of one of several locks that are asked for together is thrown, and none is held") {
     server_for_two server;
     distlock::any_connection_of<server_for_two> redis(server);
     const distlock::clock::time_point now{1h};
@@ -563,7 +562,7 @@ TEST_CASE(
     CHECK_FALSE((sound.held || second.held));
 }
 
-TEST_CASE("what a lock that was lost while others were waited for throws is thrown, and none is held") {
+TEST_CASE("the exception of a lock that was lost while others were waited for is thrown, and none is held") {
     server_for_two server;
     distlock::any_connection_of<server_for_two> redis(server);
     const distlock::clock::time_point now{1h};
@@ -578,7 +577,7 @@ TEST_CASE("what a lock that was lost while others were waited for throws is thro
 
 // It was had twice, or the other thread's was given back.
 TEST_CASE(
-    "of several locks one that another thread of the process took meanwhile is neither had nor given back") {
+    "one of several locks that another thread of the process took meanwhile is neither had nor given back") {
     manual_clock::reset();
     using lock = distlock::mutex<scripted_connection, distlock::handoff, manual_clock>;
     scripted_connection of_a{reply::status("OK"), reply::integer(0), reply::status("OK"), reply::integer(1)};

@@ -432,7 +432,7 @@ TEST_CASE("a wait until an instant that is no number tries once") {
     CHECK(m.try_lock_until(never));
 }
 
-TEST_CASE("what a connection says of its trouble becomes short and printable in a message") {
+TEST_CASE("a connection's words about its trouble become short and printable in a message") {
     const std::string said = "\x1b[2J\r\n" + std::string(5'000, 'x');
     scripted_connection redis{reply::not_sent(errc::unreachable, said)};
     distlock::mutex m{redis, "orders", {.patience = 0ms}};
@@ -469,7 +469,7 @@ TEST_CASE("an option that is refused is refused in the name of its lock, in ever
 }
 
 // It was released again and again for a lease: hundreds of commands a second, all refused.
-TEST_CASE("what a user may not take is given back once, and not again") {
+TEST_CASE("a lock that a user may not take is given back once, and not again") {
     manual_clock::reset();
     const reply refused = reply::error(
         "ERR The user executing the script can't run this command or subcommand script: 1155, on "

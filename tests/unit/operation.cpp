@@ -76,7 +76,7 @@ TEST_CASE("a reader that knows of no waiter takes a free lock by one plain comma
     CHECK_FALSE(s.result().others_read);
 }
 
-TEST_CASE("where somebody has the lock all the same, such a reader asks as any other, by the same token") {
+TEST_CASE("a reader whose plain command found somebody in asks as any other, by the same token") {
     for (const bool alone : {true, false}) {
         reading s(readers, one_try);
         s.op.assume_unqueued();
@@ -179,7 +179,7 @@ TEST_CASE("an attempt that is over sends nothing, and leaves nothing twice") {
     CHECK(s.result().cause == errc::no_reply);
 }
 
-TEST_CASE("that an earlier token was not answered is not forgotten when a later one is left") {
+TEST_CASE("an earlier token that was not answered is not forgotten when a later one is left") {
     stepped s(dialect, {.lease = 30s, .recheck = 50ms, .patience = 1h});
     s.begin();
     const auto first = s.token_now();

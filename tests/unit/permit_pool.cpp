@@ -319,7 +319,7 @@ TEST_CASE("a thread that gives its permit back for want of another lock leaves n
     });
 }
 
-TEST_CASE("what a semaphore has released counts as residual also after it was resized") {
+TEST_CASE("permits that a semaphore has released count as residual also after it was resized") {
     struct silent_posts : granting_server {
         bool post(const distlock::command&, const std::shared_ptr<distlock::receipt>& = nullptr) {
             return true;
@@ -357,7 +357,7 @@ TEST_CASE("a process that has resized a semaphore is told so when all others giv
     CHECK(redis.commands().size() == 2);
 }
 
-TEST_CASE("of two threads that resize a semaphore the second asks when the first was answered") {
+TEST_CASE("the second of two threads that resize a semaphore asks when the first was answered") {
     struct waiting_server {
         reply execute(const distlock::command&) {
             ++asked;

@@ -104,7 +104,7 @@ TEST_CASE("a message for permits is none for the others") {
         CHECK_FALSE(permits::read_message(digits + bad));
 }
 
-TEST_CASE("a server's answers about permits") {
+TEST_CASE("answers about permits mean what those about a lock mean, and another limit is refused") {
     const permits one("pool", bare);
     namespace answers = handoff_answers;
     const auto granted = one.read_enter(answers::granted("", 1500));

@@ -270,7 +270,7 @@ TEST_CASE("an owner's text that is cut short or spoilt is shown as far as it goe
     CHECK(holder(std::string("t1\nb\0x\n1\n\0\xff", 11)).label == std::string("\0\xff", 2));
 }
 
-TEST_CASE("a reply that is no report is none") {
+TEST_CASE("a reply of another shape is read as no report") {
     auto others = nonsense();
     others.push_back(reply::integer(0));
     others.push_back(reply::integer(1));
@@ -281,7 +281,7 @@ TEST_CASE("a reply that is no report is none") {
     }
 }
 
-TEST_CASE("a release by force has two answers") {
+TEST_CASE("1 and 0 say whether somebody lost the lock, and any other reply says neither") {
     CHECK(inspector.read_force_release(reply::integer(1)) == true);
     CHECK(inspector.read_force_release(reply::integer(0)) == false);
     for (const reply& r : nonsense()) {

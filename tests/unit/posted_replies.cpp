@@ -35,7 +35,7 @@ TEST_CASE("a reply goes to the first of those that are to come") {
 
 // The reason was a text that takes memory, in a destructor: the program ended when a server hung
 // up and there was none.
-TEST_CASE("that a socket ends with replies to come takes no memory, and their senders know") {
+TEST_CASE("a socket that ends with replies to come takes no memory for that, and their senders know") {
     NOT_TESTED_UNLESS(allocations_can_fail(), operator_new_is_not_ours);
     const auto who = std::make_shared<receipt>();
     {

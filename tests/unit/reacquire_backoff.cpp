@@ -83,7 +83,7 @@ struct polled_lock {
 
 }  // namespace
 
-TEST_CASE("where others poll, the pause is a tenth of the time that the lock was held, 50 ms at most") {
+TEST_CASE("the pause is a tenth of the time that the lock was held where others poll, 50 ms at most") {
     CHECK(pause_after(contenders::poll, 1ms) == 100us);
     CHECK(pause_after(contenders::poll, 200ms) == 20ms);
     CHECK(pause_after(contenders::poll, 500ms) == 50ms);
@@ -128,13 +128,13 @@ TEST_CASE("after another attempt there is no pause until the next release") {
 }
 
 TEST_CASE(
-    "where others are told of the release, the pause is a message's way, if this acquisition was contended") {
+    "the pause is a message's way where others are told of the release, if this acquisition was contended") {
     CHECK(pause_after(contenders::are_told, 1ms) == 2ms);
     CHECK(pause_after(contenders::are_told, 1h) == 2ms);
     CHECK(pause_after(contenders::are_told, 1h, 1s) == 0ms);
 }
 
-TEST_CASE("where others queue, the lock is handed to them, and there is no pause") {
+TEST_CASE("the lock is handed to others that queue, and there is no pause") {
     CHECK(pause_after(contenders::queue, 1s) == 0ms);
 }
 
@@ -148,7 +148,7 @@ TEST_CASE("while nobody is seen to poll there is a pause after each fourth relea
     }
 }
 
-TEST_CASE("where nobody is seen to poll there is no pause into which no look could fall") {
+TEST_CASE("no pause into which no look could fall is made where nobody is seen to poll") {
     reacquire_backoff backoff(contenders::poll);
     for (int release = 1; release <= 40; ++release) {
         backoff.on_attempt(false, start);

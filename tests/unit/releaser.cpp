@@ -136,7 +136,7 @@ TEST_CASE("a grant confirms what was posted before it") {
 }
 
 // Readers and permits that were not released stayed until the end of their lease, and nobody was told.
-TEST_CASE("where others are granted beside it, a grant confirms nothing, and each posted release is kept") {
+TEST_CASE("a grant confirms nothing where others are granted beside it, and each posted release is kept") {
     releasing<posting> r(release_mode::posted, readers);
     for (std::size_t i = 0; i < 3; ++i) {
         CHECK(r.release() == release_outcome::posted);
@@ -166,8 +166,8 @@ TEST_CASE("where others are granted beside it, a grant confirms nothing, and eac
 }
 
 TEST_CASE(
-    "where releases are to be confirmed, or it is too late to post, or the connection cannot, the thread "
-    "waits") {
+    "the thread waits where releases are to be confirmed, or it is too late to post, or the connection "
+    "cannot") {
     releasing<posting> confirmed(release_mode::confirmed);
     confirmed.then({done});
     CHECK(confirmed.release() == release_outcome::released);
@@ -228,7 +228,7 @@ TEST_CASE(
 }
 
 // It was asked for twice with all the time of a command, after a stop request and past every deadline.
-TEST_CASE("what was of no use is given back by posting also when its lease has run out") {
+TEST_CASE("a lock that was of no use is given back by posting also when its lease has run out") {
     releasing<posting> r(release_mode::confirmed);
     CHECK(r.give_back(false) == release_outcome::posted);
     CHECK(r.redis.how.at(0).deadline == manual_clock::now() + 30ms);
@@ -236,7 +236,8 @@ TEST_CASE("what was of no use is given back by posting also when its lease has r
     CHECK(r.residual() == 20s);
 }
 
-TEST_CASE("where nothing can be posted, what was of no use and has run out is given back for a short while") {
+TEST_CASE(
+    "a lock that was of no use and has run out is given back for a short while where nothing can be posted") {
     releasing<executing> r;
     r.then({lost, lost});
     CHECK(r.give_back(false) == release_outcome::unreachable);
@@ -248,7 +249,8 @@ TEST_CASE("where nothing can be posted, what was of no use and has run out is gi
 }
 
 // Cut short behind a slow network, the next try of the object would be told that somebody else has the lock.
-TEST_CASE("where nothing can be posted, what was of no use and is valid still is released and confirmed") {
+TEST_CASE(
+    "a lock that was of no use and is valid still is released and confirmed where nothing can be posted") {
     releasing<executing> r;
     r.then({lost, done});
     CHECK(r.give_back(true) == release_outcome::released);
@@ -596,9 +598,7 @@ TEST_CASE("a token that a lock object left is released though the object has gon
 
 // A process that stopped more than a thousand waiters at once left the tickets of the others, and locks that
 // nobody had.
-TEST_CASE(
-    "what a stopped caller leaves, and the background has no room for, is released by the thread in no "
-    "time") {
+TEST_CASE("the thread releases in no time what a stopped caller leaves and the background has no room for") {
     const reply nothing = reply::integer(0);
     struct course {
         std::vector<reply> answers;
@@ -652,7 +652,8 @@ TEST_CASE("a token that the server has is released in the background though a th
 }
 
 // The last of a crowd had no time left when their turn came.
-TEST_CASE("what a stopped caller posts, since the server did not answer, has its own time to be sent") {
+TEST_CASE(
+    "a release that a stopped caller posts, since the server did not answer, has its own time to be sent") {
     struct slow : posting {
         reply execute(const command& cmd) {
             manual_clock::advance(31ms);
@@ -770,8 +771,7 @@ TEST_CASE("a stop request ends the question what became of a posted release, and
 }
 
 // A try with a time-out of 50 ms waited twice as long as commands may take beside a server that hangs.
-TEST_CASE(
-    "what became of a posted release is waited for until the caller is out of time, or a moment longer") {
+TEST_CASE("the fate of a posted release is waited for until the caller is out of time, or a moment longer") {
     for (const auto left : {-1h, 0h, 1h}) {
         releasing<posting> r;
         const auto now = manual_clock::now();

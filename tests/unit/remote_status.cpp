@@ -60,7 +60,7 @@ TEST_CASE("trouble counts from the first answer that told of it, whoever asked, 
 }
 
 // Threads that waited for such an owner failed with the first lost answer, as if the server had been silent.
-TEST_CASE("that the owner's key never expires is an answer, and no trouble") {
+TEST_CASE("an owner's key that never expires is an answer, and no trouble") {
     remote_status status;
     const distlock::clock::time_point start{1h};
     status.answered(errc::unreachable, start);
@@ -176,7 +176,7 @@ TEST_CASE("a server that was not heard for long is asked whether it lives, one t
     CHECK(asked == 3);
 }
 
-TEST_CASE("of threads that want to know whether the server lives one asks, and all hear what it hears") {
+TEST_CASE("one of the threads that want to know whether the server lives asks, and all hear what it hears") {
     struct row {
         errc first;   // what the first one hears
         errc second;  // what the next one hears

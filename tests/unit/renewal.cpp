@@ -121,7 +121,7 @@ TEST_CASE("a renewal that succeeds in the last instant of validity counts") {
     CHECK(r.due() != never);
 }
 
-TEST_CASE("whatever is answered, validity never goes back but by a loss, and a loss is for ever") {
+TEST_CASE("validity never goes back but by a loss, whatever is answered, and a loss is for ever") {
     for (std::uint64_t seed = 1; seed <= 200; ++seed) {
         std::mt19937_64 random(seed);
         renewal r = granted({.lease = 100ms}, seed);

@@ -35,7 +35,7 @@ constexpr std::array kinds{reply_kind::nil,      reply_kind::integer,  reply_kin
 
 }  // namespace
 
-TEST_CASE("what a server said is kept whole for decisions, beside what people may be shown of it") {
+TEST_CASE("a server's words are kept whole for decisions, beside what people may be shown of them") {
     reply r = reply::error("ERR as it came");
     CHECK(r.said() == r.text());
     r.become_error("ERR the secret", "ERR the ***");
@@ -51,7 +51,7 @@ TEST_CASE("what a server said is kept whole for decisions, beside what people ma
     CHECK(reply::status("OK").said() == "OK");
 }
 
-TEST_CASE("what is shown of an error names its server, if that is known, and decisions do not see it") {
+TEST_CASE("an error that is shown names its server, if that is known, and decisions do not see it") {
     reply r = reply::error("OOM no memory");
     r.said_at("10.0.0.7", 6381);
     CHECK(r.text() == "OOM no memory (at 10.0.0.7:6381)");

@@ -44,7 +44,7 @@ TEST_CASE("requests stand one behind the other") {
     CHECK(out == "*1\r\n$5\r\nMULTI\r\n*1\r\n$4\r\nEXEC\r\n");
 }
 
-TEST_CASE("of a pipeline's commands those are begun of which a byte was sent, and whole of which all were") {
+TEST_CASE("a pipeline's commands are begun when a byte of them was sent, and whole when all of them were") {
     const command commands[] = {{"GET", "a"}, {"GET", "bb"}};
     std::string first;
     distlock::detail::append_request(first, commands[0]);

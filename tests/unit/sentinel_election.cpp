@@ -72,7 +72,7 @@ TEST_CASE("more than half of the Sentinels that were asked decide, without the o
     CHECK_FALSE(after(election(3), silent, ignorant).decided());
 }
 
-TEST_CASE("of a majority one that lags behind counts, and the newest epoch is remembered") {
+TEST_CASE("a Sentinel that lags behind counts in a majority, and the newest epoch is remembered") {
     CHECK(believes(after(election(3), naming(old_master, 4), naming(old_master, 5)), old_master, 5));
 }
 
@@ -125,7 +125,7 @@ TEST_CASE("without a majority the highest epoch is believed") {
     CHECK(believes(after(election(3), ignorant, naming(new_master, 0), silent), new_master, 0));
 }
 
-TEST_CASE("of equal epochs that with more votes is believed, then the first one's") {
+TEST_CASE("the master with more votes is believed where epochs are equal, then the first one") {
     CHECK(believes(after(election(5), naming(old_master, 5), naming(new_master, 5), naming(stranger, 1),
                          naming(stranger, 1), naming(new_master, 5)),
                    new_master, 5));
@@ -151,7 +151,8 @@ TEST_CASE("Sentinels that were all set up anew are believed, though they begin t
         old_master, 0));
 }
 
-TEST_CASE("that no Sentinel answers, that none knows the name, and that none may say so are three things") {
+TEST_CASE(
+    "the election tells apart that no Sentinel answers, that none knows the name, and that none may say so") {
     CHECK(election(2).conclude().what == kind::silent);
     CHECK(election(2).conclude().why == nullptr);
     const auto nobody = after(election(2), silent, silent);

@@ -54,8 +54,7 @@ TEST_CASE("a master that is known is used for a second after Sentinels were aske
     CHECK(s.may_begin(start + 100ms, caller::patient, unknown));
 }
 
-TEST_CASE(
-    "that Sentinels were asked in vain counts until one answers, whoever had too little time meanwhile") {
+TEST_CASE("a question in vain to Sentinels counts until one answers, whoever had too little time meanwhile") {
     sentinel_schedule s;
     CHECK_FALSE(s.in_vain());
     ask(s, start, caller::hurried, known, ending::cut_short);

@@ -239,7 +239,8 @@ TEST_CASE(
 }
 
 TEST_CASE(
-    "what refuses a script for a key beside the lock, or for a command, does not refuse one key's delete") {
+    "an error that refuses a script for a key beside the lock, or for a command, does not refuse one key's "
+    "delete") {
     for (const std::string_view error :
          {"WRONGTYPE Operation against a key holding the wrong kind of value",
           "NOPERM this user has no permissions to access one of the keys used as arguments",

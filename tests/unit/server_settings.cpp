@@ -13,7 +13,7 @@ using distlock::testing::impl::quoted;
 using distlock::testing::impl::value_of_option;
 using words = std::vector<std::string>;
 
-TEST_CASE("of an option that is given twice the last value counts, as for the server") {
+TEST_CASE("the last value of an option that is given twice counts, as for the server") {
     CHECK(value_of_option(words{"--port", "1", "--port", "2"}, "--port") == "2");
     CHECK(value_of_option(words{"--port 1", "--PORT 2"}, "--port") == "2");
     CHECK(value_of_option(words{"--port", "1", "--port"}, "--port").empty());

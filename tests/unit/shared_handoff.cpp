@@ -236,7 +236,7 @@ TEST_CASE("a report says how many read, and who of the queue wants to") {
 
 // The mark of readers whose lock was taken lives for up to a lease: a writer that lost its own by then
 // heard that an operator took it.
-TEST_CASE("what an operator took from readers was no writer's lock") {
+TEST_CASE("a lock that an operator took from readers was no writer's") {
     const exclusive_handoff::inspector writer("orders:42");
     const shared_handoff::inspector reader("orders:42");
     CHECK(reader.was_forced(reply::string("distlock:readers"), owner));
@@ -247,7 +247,7 @@ TEST_CASE("what an operator took from readers was no writer's lock") {
 }
 
 // It said that they expire in -1 ms.
-TEST_CASE("of readers without a TTL a report says that they never expire") {
+TEST_CASE("a report says of readers without a TTL that they never expire") {
     const auto report =
         distlock::shared_inspector("orders:42")
             .read_inspect(reply::array({reply::string("distlock:readers"), reply::integer(-1),

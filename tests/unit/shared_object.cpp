@@ -112,7 +112,7 @@ TEST_CASE("readers that were neither refused nor let in as writers leave nothing
     CHECK(after(100) < before + 32'768);
 }
 
-TEST_CASE("what an object keeps for its readers does not grow with how often they read") {
+TEST_CASE("an object keeps no more for its readers the more often they read") {
     granting_server server;
     distlock::shared_mutex m{server, "orders", {.renew = false, .local_budget = 0ms}};
     const auto after = [&](int reads) {
@@ -1165,7 +1165,7 @@ TEST_CASE("a reader's guard that moved to another thread is told of its loss the
     CHECK(in_time);
 }
 
-TEST_CASE("what a reader's guard says of its lease goes by the clock of the mutex") {
+TEST_CASE("a reader's guard goes by the clock of the mutex in what it says of its lease") {
     manual_clock::reset();
     scripted_connection redis{granted("", 10'000)};
     distlock::shared_mutex<scripted_connection, manual_clock> m{

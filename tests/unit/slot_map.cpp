@@ -131,7 +131,7 @@ TEST_CASE("an answer without a range is no map") {
     }
 }
 
-TEST_CASE("where two ranges overlap, the later one counts") {
+TEST_CASE("the later of two ranges that overlap counts") {
     const auto map = slot_map::read(
         reply::array({range(0, 10, node("a", 7000)), range(5, 16383, node("b", 7001))}), asked);
     REQUIRE(map);

@@ -551,7 +551,7 @@ TEST_CASE("a wait and a message call operator new for nothing, with a stop token
 }
 
 // The reader stands for a socket on which messages come, at any time, to threads that come and go.
-TEST_CASE("of many waiters that come and go nobody misses a message or a stop request") {
+TEST_CASE("none of many waiters that come and go misses a message or a stop request") {
     constexpr int threads = 8;
     constexpr int rounds = 300;
     channel c;

@@ -20,7 +20,7 @@ TEST_CASE("the message about a key of another type says whose it may be") {
           "the key holds a stream where this lock needs a string");
 }
 
-TEST_CASE("where the key's type is right, or it is gone, the sibling keys are named as the server has them") {
+TEST_CASE("the sibling keys are named as the server has them where the key's type is right, or it is gone") {
     for (const char* is : {"string", "none"}) {
         const std::string said = explain_wrong_type(is, "string", "WRONGTYPE x");
         CHECK_THAT(said, contains_text("{name}:distlock:*") && contains_text("name:distlock.:*"));

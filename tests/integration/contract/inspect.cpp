@@ -338,7 +338,9 @@ struct says_its_server {
 }  // namespace
 
 // A view of what was gone was shown, and what identity() threw came out.
-TEST_CASE("the server is named also where the connection makes its name for each who asks, or cannot") {
+TEST_CASE(
+    "a refusal names its server also where the connection makes the name anew for each question, and is told "
+    "without it where it cannot") {
     says_its_server redis{"redis://a-server-with-a-name"};
     const std::string named = " orders: " + redis.where + redis.where + ": ERR no";
     refused(errc::server_error, "inspect" + named, [&] { inspect(redis, "orders"); });

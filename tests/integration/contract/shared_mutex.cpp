@@ -695,7 +695,7 @@ TEST_CASE("a guard ends what its acquisition has become") {
     CHECK(eventually([&] { return here.gone(); }));
 }
 
-TEST_CASE("of two guards the one that adopted what the other's has become ends it") {
+TEST_CASE("the one of two guards that adopted what the other's has become ends it") {
     place here;
     distlock::shared_mutex m{here.fixture.connection, here.name, quick};
     std::optional<distlock::shared_scoped_lock<decltype(m)>> reads(std::in_place, m);

@@ -706,7 +706,8 @@ TEST_CASE("a server that closes what it accepts gets each command once, and no f
 
 // A port for TLS ends a plain conversation so.
 TEST_CASE(
-    "that the port may be for TLS is said of a server that ends the connection before it has answered") {
+    "the message says that the port may be for TLS when the server ends the connection before it has "
+    "answered") {
     const bool reset = GENERATE(false, true);
     const fake_server server([&](fake_server::peer& p) {
         while (const auto cmd = p.next_command()) {
@@ -723,7 +724,7 @@ TEST_CASE(
     CHECK_THAT(later.text(), !contains_text("TLS"));
 }
 
-TEST_CASE("that a port may be for TLS is not said of a unix socket, which has none") {
+TEST_CASE("the message about a unix socket does not say that its port may be for TLS: it has none") {
     redis_server server;
     hiredis_connection redis(server.uri() + patient);
     reply ended;

@@ -711,7 +711,7 @@ TEST_CASE("a node that a script keeps busy redirects, where it says that it is o
 }
 
 // Behind ASKING a node that does not have the slot yet would execute what another one has to.
-TEST_CASE("what a new socket of a Cluster is asked says nothing of the first command on it") {
+TEST_CASE("the greeting on a new socket of a Cluster says nothing of the first command on it") {
     const fake_cluster all(1, [](const fake_cluster& of, std::size_t, const fake_server::words& said) {
         return said[0] == "CLUSTER" ? of.slots({0}) : std::string("+OK\r\n");
     });

@@ -354,7 +354,7 @@ TEST_CASE("ASK is followed behind ASKING, on one socket and in one round trip") 
     CHECK(all.commands("CLUSTER") == 1);
 }
 
-TEST_CASE("of a pipeline only what ASK sent to a node goes there behind ASKING") {
+TEST_CASE("a pipeline sends behind ASKING only what ASK sent to that node") {
     std::string moves, is_asked_for;  // of the first node's slots; the second has them, or will have
     const fake_cluster all(2,
                            [&](const fake_cluster& of, std::size_t node, const words& said) -> std::string {
@@ -381,7 +381,7 @@ TEST_CASE("of a pipeline only what ASK sent to a node goes there behind ASKING")
     CHECK(all.commands("GET") == 4);
 }
 
-TEST_CASE("of the nodes that are in no map the last sixteen keep their sockets") {
+TEST_CASE("the last sixteen of the nodes that are in no map keep their sockets") {
     std::array<std::atomic<int>, 18> ended{};
     std::vector<std::unique_ptr<fake_server>> importing;
     for (std::size_t i = 0; i < ended.size(); ++i) {
@@ -416,7 +416,7 @@ TEST_CASE("a pipeline is sorted by nodes, and what was redirected is sent again"
     for (std::size_t i = 0; i < 3; ++i) CHECK(all.node(i).accepted() <= 2);
 }
 
-TEST_CASE("what was redirected too late is not sent again, and the rest of its pipeline is") {
+TEST_CASE("a command that was redirected too late is not sent again, and the rest of its pipeline is") {
     const auto honest = honest_but_for_the_map({1, 0});
     const fake_cluster all(2, [&](const fake_cluster& of, std::size_t node, const words& said) {
         if (said[0] == "GET" && node == 1) ::poll(nullptr, 0, 50);
@@ -592,7 +592,7 @@ TEST_CASE("a child after fork() that ends its copy of a connection ends no quest
 }
 
 // It was never asked again.
-TEST_CASE("where no thread can ask a silent node whether it lives, every other pipeline tries it") {
+TEST_CASE("every other pipeline tries a silent node where no thread can ask it whether it lives") {
     const fake_cluster all(2, the_second_is_silent);
     CHECK(in_child([&] {
         if (!let_no_thread_start()) return false;
@@ -610,7 +610,7 @@ TEST_CASE("where no thread can ask a silent node whether it lives, every other p
 }
 
 // A command took two questions for the map and a connect, half as long again as the connection said.
-TEST_CASE("where nobody gives a map, a command asks for it once, and is over in the time that is said") {
+TEST_CASE("a command asks once for a map that nobody gives, and is over in the time that is said") {
     std::atomic<bool> hangs{false};
     std::string map;
     const fake_server node([&](fake_server::peer& p) {
@@ -1157,7 +1157,7 @@ TEST_CASE("the first of the URI's nodes that answers is enough; where none does,
     CHECK(answer.cause() == errc::unreachable);
 }
 
-TEST_CASE("where every node of the last map is gone, those of the URI are asked again") {
+TEST_CASE("the nodes of the URI are asked again when every one of the last map is gone") {
     constexpr std::size_t both = 2, none = 3;
     std::atomic<std::size_t> answers{both};  // else only the node of that number does
     std::atomic<std::size_t> owner{1};
@@ -1460,7 +1460,7 @@ TEST_CASE("a node that is alone among silent ones gives its map though it needs 
     CHECK(all.commands("CLUSTER") == before + 1);
 }
 
-TEST_CASE("where there is no map the question for it goes over the socket of the commands") {
+TEST_CASE("the question for a map goes over the socket of the commands where there is none") {
     std::atomic<int> maps{0};
     const fake_cluster all(1, [&](const fake_cluster& of, std::size_t, const words& said) {
         if (said[0] != "CLUSTER") return found;
@@ -1682,7 +1682,7 @@ TEST_CASE("a command whose time the question for the map took is not sent") {
     CHECK(all.commands("GET") == 0);
 }
 
-TEST_CASE("of a pipeline, commands whose time the question for the map took are not sent") {
+TEST_CASE("commands of a pipeline whose time the question for the map took are not sent") {
     const fake_cluster all(1, [](const fake_cluster&, std::size_t, const words& said) {
         return said[0] == "CLUSTER" ? std::string() : found;
     });

@@ -387,7 +387,7 @@ TEST_CASE("a socket that breaks is replaced, and its channels alone are heard an
 }
 
 TEST_CASE(
-    "where messages are not trusted any more, a new socket is subscribed before the old one is closed") {
+    "a new socket is subscribed before the old one is closed, where messages are not trusted any more") {
     std::atomic<int> open{0};
     std::atomic<int> open_when_asked{0};
     fake_server trusted_once([&](fake_server::peer& p) {
@@ -446,7 +446,7 @@ bool not_the_first(int number) { return number > 0; }
 }  // namespace
 
 // By itself it looks once a second.
-TEST_CASE("where a node ends the new socket at once, its channels are confirmed anew on the old one") {
+TEST_CASE("the channels of a node that ends the new socket at once are confirmed anew on the old one") {
     const bool greets = GENERATE(false, true);
     listening_at_a_full_node s(greets, not_the_first);
     const auto took = time_of([&] {
@@ -459,7 +459,7 @@ TEST_CASE("where a node ends the new socket at once, its channels are confirmed 
 }
 
 // Each attempt made the subscription lapse, and forgot what the old socket had not answered yet.
-TEST_CASE("where a node ends each new socket at once, its channels are asked for once more on the old one") {
+TEST_CASE("the channels of a node that ends each new socket at once are asked for once more on the old one") {
     listening_at_a_full_node s(false, not_the_first);
     s.mine->reconnect();
     CHECK(eventually([&] { return s.full.accepted() >= 7; }));
@@ -764,7 +764,7 @@ TEST_CASE("the socket to a node is closed when nobody listens there any more") {
 }
 
 TEST_CASE(
-    "of the sockets to a node that many threads needed at once two are kept, while they wait for messages") {
+    "two of the sockets to a node that many threads needed at once are kept, while they wait for messages") {
     constexpr int threads = 8;
     std::atomic<int> open{0};
     std::atomic<int> asked{0};

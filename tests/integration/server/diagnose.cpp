@@ -152,7 +152,7 @@ TEST_CASE("a user of SECURITY.md may do all that a mutex needs; each permission 
 }
 
 // Commands were said to be missing that the user had.
-TEST_CASE("what is missing is told apart whatever the password is") {
+TEST_CASE("diagnose() tells apart what is missing whatever the password is") {
     const redis_server server;
     words user = user_in(".github/SECURITY.md");
     std::replace(user.begin(), user.end(), std::string(">secret"), std::string(">access"));

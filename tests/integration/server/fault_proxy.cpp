@@ -83,7 +83,7 @@ TEST_CASE(
     CHECK(server.received() == sent);
 }
 
-TEST_CASE("what can be no server's address is refused when the proxy is made") {
+TEST_CASE("the proxy is not made for what can be no server's address") {
     CHECK_THROWS_WITH(fault_proxy(std::uint16_t{0}), contains_text("fault proxy"));
     CHECK_THROWS_WITH(fault_proxy(std::string()), contains_text("fault proxy"));
     CHECK_THROWS_WITH(fault_proxy("/tmp/" + std::string(103, 'x')), contains_text("107 bytes"));
@@ -182,7 +182,7 @@ TEST_CASE(
     CHECK(proxy.connections() == 7);
 }
 
-TEST_CASE("what a cut delayed reaches the server also where its client went before the cut was over") {
+TEST_CASE("bytes that a cut delayed reach the server also where their client went before the cut was over") {
     const fake_server server(scripts::always("+OK\r\n"));
     fault_proxy proxy(server.port());
     proxy.hold(part::reply);  // until then the cut is not over
@@ -265,7 +265,7 @@ TEST_CASE("a delay without end, and a pause without end, hold the bytes until th
 
 // It went on for as long as it had been told.
 TEST_CASE(
-    "what a delay or a pause holds passes at once when the proxy is to leave all alone, or to slice "
+    "bytes that a delay or a pause holds pass at once when the proxy is to leave all alone, or to slice "
     "nothing") {
     const redis_server real;
     fault_proxy proxy(real.socket_path());
@@ -285,7 +285,7 @@ TEST_CASE(
 }
 
 // What came behind leave_alone() was taken for what it lets pass.
-TEST_CASE("what is delayed, or sliced, behind an end of all delays is passed on so much later, too") {
+TEST_CASE("bytes that are delayed, or sliced, behind an end of all delays are passed on so much later, too") {
     const redis_server real;
     fault_proxy proxy(real.socket_path());
     byte_client client(proxy.port());
@@ -418,7 +418,7 @@ TEST_CASE(
     CHECK(real.command({"GET", "m"}) == "(nil)");
 }
 
-TEST_CASE("what comes when a delay has ended does not overtake what it still holds") {
+TEST_CASE("bytes that come when a delay has ended do not overtake those that it still holds") {
     const redis_server real;
     fault_proxy proxy(real.socket_path());
     byte_client client(proxy.port());

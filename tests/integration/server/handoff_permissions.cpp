@@ -126,7 +126,8 @@ TEST_CASE("a read, or a first write, that is not permitted is an error before th
 }
 
 TEST_CASE(
-    "whatever is not permitted in a hand-over, its waiter is not granted the fence of the owner before") {
+    "the waiter of a hand-over is not granted the fence of the owner before, whatever is not permitted in "
+    "it") {
     private_place here("worker");
     int released_to = 0;
     int found_by = 0;

@@ -64,7 +64,8 @@ struct expected {
 }  // namespace
 
 TEST_CASE(
-    "whatever waiters do, again or late, the lock goes to the first that hears, and nothing is left behind") {
+    "the lock goes to the first waiter that hears, whatever waiters do, again or late, and nothing is left "
+    "behind") {
     redis_server server;
     redis_link redis(server.socket_path());
     redis_link process(server.socket_path());

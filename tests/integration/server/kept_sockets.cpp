@@ -306,7 +306,7 @@ TEST_CASE("when the server ends a socket in use, a new one is opened in its plac
 }
 
 TEST_CASE(
-    "where no new one can be had in the place of a socket that the server ended, one that is kept will do") {
+    "a socket that is kept will do where no new one can be had in the place of one that the server ended") {
     moody_server server;
     hiredis_connection redis(server.uri());
     fill(redis, server, 3);
@@ -398,7 +398,7 @@ TEST_CASE("a release that is posted while the first renewal is on its way connec
 }
 
 TEST_CASE(
-    "where the server has no room for a second socket, pipelines are answered on the only one, in order") {
+    "pipelines are answered on the only socket, in order, where the server has no room for a second one") {
     fake_server server([](fake_server::peer& p) {
         if (p.number() > 0) {
             p.send("-ERR max number of clients reached\r\n");
@@ -632,7 +632,9 @@ TEST_CASE("a socket on which the server has said nothing yet does not become the
     CHECK(pipeline(redis, {"GET", "a"}, {"GET", "b"})[1].is_integer(4));
 }
 
-TEST_CASE("that the server has ended the socket for pipelines is noticed, once, though no other is kept") {
+TEST_CASE(
+    "the connection notices, once, that the server has ended the socket for pipelines, also where it keeps "
+    "no other") {
     const redis_server server;
     distlock::detail::node_pool redis(distlock::parse_uri(server.uri() + patient), nullptr);
     const std::array<command, 1> question{command{"CLIENT", "ID"}};
@@ -718,7 +720,7 @@ TEST_CASE("commands pass on the socket for pipelines where there is no other") {
     }
 }
 
-TEST_CASE("of idle sockets that nobody needed for a second two are kept, by the next command or look") {
+TEST_CASE("the next command or look keeps two of the idle sockets that nobody needed for a second") {
     const bool looks = GENERATE(false, true);
     moody_server server;
     hiredis_connection redis(server.uri());

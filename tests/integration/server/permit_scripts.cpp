@@ -676,7 +676,7 @@ TEST_CASE("a count that is lost is counted anew") {
 
 // Each member of another client was taken off the count, though it was not counted: seven permits of two were
 // out.
-TEST_CASE("what another client puts into the set of a semaphore lets in nobody beyond the limit") {
+TEST_CASE("an entry that another client puts into the set of a semaphore lets in nobody beyond the limit") {
     const pool_keys it;
     asker one(it, 2), two(it, 2), third(it, 2);
     CHECK(one.granted());
@@ -729,7 +729,7 @@ TEST_CASE("what another client puts into the set of a semaphore lets in nobody b
     }
 }
 
-TEST_CASE("of more than a thousand owners of permits all are counted anew") {
+TEST_CASE("all of more than a thousand owners of permits are counted anew") {
     const pool_keys it;
     asker five(it, 3000, 5), late(it, 3000), next(it, 3000);
     REQUIRE(five.granted());

@@ -597,7 +597,7 @@ std::size_t begun(const std::vector<reply>& replies) {
 
 }  // namespace
 
-TEST_CASE("of a pipeline that a server does not take in, not a byte of what is not_sent ever reaches it") {
+TEST_CASE("a server that does not take in a pipeline never gets a byte of what is not_sent") {
     std::atomic<bool> given_up{false};
     std::atomic<int> ended{-1};
     const fake_server server([&](fake_server::peer& p) {
@@ -656,7 +656,8 @@ TEST_CASE(
     CHECK(redis.execute({"ECHO", "next"}).is_status("next"));
 }
 
-TEST_CASE("of a pipeline that was cut off, half a command is never applied, and nothing that is not_sent") {
+TEST_CASE(
+    "a server never applies half a command of a pipeline that was cut off, and nothing that is not_sent") {
     redis_server server(over(GENERATE(false, true)));
     hiredis_connection redis(server.uri() + quick);
     REQUIRE(redis.execute({"PING"}).answered());

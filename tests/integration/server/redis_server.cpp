@@ -355,7 +355,7 @@ TEST_CASE("a server that cannot start says why, with the end of its log, and lea
     CHECK(std::filesystem::is_empty(folder.path()));
 }
 
-TEST_CASE("of a long log of a server that cannot start the end is told") {
+TEST_CASE("the end of a long log is told of a server that cannot start") {
     const scratch_folder folder{"long_log"};
     const std::string program = std::string(folder.path()) + "/server";
     std::ofstream(program) << "#!/bin/sh\necho its first line\nseq 1000 1999\necho its last line\nexit 1\n";

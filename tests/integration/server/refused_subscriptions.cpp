@@ -153,7 +153,7 @@ TEST_CASE("waiters over a connection whose subscriptions are null have the lock 
     is_served_in_order<without_messages>(server, server.uri());
 }
 
-TEST_CASE("where releases are told to all, a waiter over a connection whose subscriptions are null looks") {
+TEST_CASE("a waiter over a connection whose subscriptions are null looks, where releases are told to all") {
     const redis_server server;
     hiredis_connection redis(server.uri());
     without_messages silent(server.uri());

@@ -277,7 +277,7 @@ TEST_CASE("when all Sentinels are silent the error says so by the deadline") {
     }
 }
 
-TEST_CASE("that no Sentinel knows the name is another message") {
+TEST_CASE("a connection whose name no Sentinel knows says so, and to check the name") {
     const fake_sentinel one(0, 0);
     sentinel_connection c(sentinel_uri_of({one.port(), dead_port()}));
     const auto said = ping(c);
@@ -421,8 +421,8 @@ TEST_CASE(
 }
 
 TEST_CASE(
-    "what a server refuses, alone or in a pipeline, is not sent to it again when the Sentinels still name "
-    "it") {
+    "a command that a server refuses, alone or in a pipeline, is not sent to it again when the Sentinels "
+    "still name it") {
     const bool alone = GENERATE(false, true);
     std::atomic<bool> demoted{false};
     const fake_server service(without_role(demoted));
@@ -699,7 +699,7 @@ TEST_CASE("a call that runs out of memory does not keep the next one from the ma
     }
 }
 
-TEST_CASE("that another server is the master is told also by a call that runs out of memory") {
+TEST_CASE("a call tells that another server is the master also when it runs out of memory") {
     NOT_TESTED_UNLESS(allocations_can_fail(), operator_new_is_not_ours);
     struct listener final : distlock::master_listener {
         void master_changed() noexcept override { ++told; }
@@ -1112,7 +1112,7 @@ TEST_CASE("a waiter for messages that cannot connect asks for another master, th
 }
 
 // A hand-over by the old master would be believed, when the new one had granted the lock to another.
-TEST_CASE("what was received from the old master is not delivered once there is another") {
+TEST_CASE("a message that was received from the old master is not delivered once there is another") {
     const auto message = [](const std::string& text) {
         return "*3\r\n$7\r\nmessage\r\n$4\r\nnews\r\n$3\r\n" + text + "\r\n";
     };
@@ -1219,7 +1219,7 @@ TEST_CASE("a new master is tried by a waiter for messages as if the old one had 
 }
 
 TEST_CASE(
-    "of the sockets to a master that many threads needed at once two are kept, while they wait for "
+    "two of the sockets to a master that many threads needed at once are kept, while they wait for "
     "messages") {
     constexpr int threads = 8;
     const redis_server master(redis_server_options{.tcp = true});

@@ -869,7 +869,7 @@ TEST_CASE("a child after fork() is refused a subscription, and takes none from i
     CHECK(news->confirmations() == 1);
 }
 
-TEST_CASE("of the sockets that many threads needed at once two are kept, while they wait for messages") {
+TEST_CASE("two of the sockets that many threads needed at once are kept, while they wait for messages") {
     const bool posted = GENERATE(false, true);
     const redis_server server;
     hiredis_connection redis(server.uri() + patient);

@@ -159,7 +159,7 @@ TEST_CASE("locks that were taken together are released one by one, and renewed u
     CHECK(nothing_left(name));
 }
 
-TEST_CASE("where somebody else has one of them, none is taken, and nothing is left") {
+TEST_CASE("none of several locks is taken where somebody else has one, and nothing is left") {
     const auto name = fresh_name();
     account mine(name), others(name);
     std::optional<permit> slot;
@@ -718,7 +718,7 @@ TEST_CASE("names of different slots are taken by a command each, those of one sl
     c.unlock();
 }
 
-TEST_CASE("that one of several is held under a key without a TTL is told") {
+TEST_CASE("try_lock_for() tells that one of several locks is held under a key without a TTL") {
     const auto name = fresh_name();
     account mine(name);
     common().command({"SET", name + ".a", "somebody"});

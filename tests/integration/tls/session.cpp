@@ -112,7 +112,7 @@ std::string write(const std::string& file, const std::string& text) {
 
 }  // namespace
 
-TEST_CASE("where OpenSSL gives no reason, none is made up") {
+TEST_CASE("no reason is made up where OpenSSL gives none") {
     const distlock::detail::openssl_errors none;
     CHECK(none.first() == "no reason given");
 }

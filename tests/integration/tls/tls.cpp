@@ -98,7 +98,7 @@ void check_refused(const servers::scripted& server, std::string_view because, er
 
 }  // namespace
 
-TEST_CASE("of six certificates the good one and the one for the address are accepted, each by its own name") {
+TEST_CASE("the good one of six certificates and the one for the address are accepted, each by its own name") {
     NOT_TESTED_UNLESS(tls_is_wanted(), "DISTLOCK_TEST_WITHOUT_TLS=1");
     struct row {
         const certificates::identity& shown;
