@@ -990,6 +990,16 @@ TEST_CASE("a claim is not waited for past the validity of what it claims") {
     CHECK(a.step().fresh_token);
 }
 
+TEST_CASE("an attempt whose grant ran out before it was claimed asks for the lock anew, and claims it anew") {
+    const auto end = validity_end(start, 30s);
+    attempt a(replicated());
+    CHECK(a.answer(granted, end - start - 1ns, unknown()).what == kind::pause);
+    CHECK(a.sleep().fresh_token);
+    while (a.step().what == kind::pause) a.sleep();
+    CHECK(a.step().what == kind::send_look);
+    CHECK(a.answer(granted, 1ms, enough).what == kind::granted);
+}
+
 TEST_CASE("a stop while replicas are waited for leaves the lock") {
     attempt a(replicated());
     CHECK(a.answer(granted, 1ms, unknown(errc::cancelled)).what == kind::failed);

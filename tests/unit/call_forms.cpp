@@ -1,6 +1,7 @@
 // Every form of a call says what it came to: by exception or by code, of each kind of lock.
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <functional>
 #include <optional>
 #include <stdexcept>
@@ -26,6 +27,7 @@
 #include "support/handoff_answers.hpp"
 #include "support/locks_in_memory.hpp"
 #include "support/script_calls.hpp"
+#include "support/ticking_clock.hpp"
 #include "support/waiting.hpp"
 
 namespace call_forms_tests {
@@ -422,6 +424,59 @@ TEST_CASE("a stop request ends the wait of a reader and for permits in every for
          [&](std::error_code& ec) {
              return pool.try_acquire_until(system_in(1h), 2, server.fresh(), ec).has_value();
          }});
+}
+
+// A deadline by another clock than the lock's would be in the past, or hours ahead.
+TEST_CASE("each form with a time-out keeps it by the clock of its lock") {
+    using clock = ticking_clock;
+    distlock::testing::manual_clock::reset();
+    // The first millisecond by the lock's clock is hours after that of the machine.
+    clock::advance(distlock::clock::now().time_since_epoch() + 1h);
+    auto somebody_has_it = [](const command& cmd) {
+        return cmd.argv()[0] == "SET" ? reply::nil() : handoff_answers::taken();
+    };
+    using connection = decltype(somebody_has_it);
+    const distlock::lock_options options{.renew = false};
+    distlock::mutex<connection, distlock::handoff, clock> m{somebody_has_it, "orders", options};
+    distlock::recursive_mutex<connection, distlock::handoff, clock> r{somebody_has_it, "bills", options};
+    distlock::shared_mutex<connection, clock> s{somebody_has_it, "prices", options};
+    distlock::counting_semaphore<connection, clock> p{somebody_has_it, "pool", 2, options};
+    const std::stop_token none;
+    std::error_code ec;
+    const auto span = 300ms;
+    const std::vector<std::function<bool()>> ways{
+        [&] { return m.try_lock_for(span); },
+        [&] { return m.try_lock_for(span, none); },
+        [&] { return m.try_lock_for(span, ec); },
+        [&] { return m.try_lock_for(span, none, ec); },
+        [&] { return r.try_lock_for(span); },
+        [&] { return r.try_lock_for(span, none); },
+        [&] { return r.try_lock_for(span, ec); },
+        [&] { return r.try_lock_for(span, none, ec); },
+        [&] { return s.try_lock_shared_for(span); },
+        [&] { return s.try_lock_shared_for(span, none); },
+        [&] { return s.try_lock_shared_for(span, ec); },
+        [&] { return s.try_lock_shared_for(span, none, ec); },
+        [&] { return p.try_acquire_for(span).has_value(); },
+        [&] { return p.try_acquire_for(span, none).has_value(); },
+        [&] { return p.try_acquire_for(span, 2, none).has_value(); },
+        [&] { return p.try_acquire_for(span, ec).has_value(); },
+        [&] { return p.try_acquire_for(span, none, ec).has_value(); },
+        [&] { return p.try_acquire_for(span, 2, ec).has_value(); },
+        [&] { return p.try_acquire_for(span, 2, none, ec).has_value(); },
+        [&] { return distlock::try_lock_for(span, m, r); },
+        [&] { return distlock::try_lock_for(span, none, m, r); },
+        [&] { return distlock::try_lock_for(span, ec, m, r); },
+        [&] { return distlock::try_lock_for(span, none, ec, m, r); },
+    };
+    for (std::size_t i = 0; i < ways.size(); ++i) {
+        INFO("way " << i);
+        const auto begun = clock::last();
+        CHECK_FALSE(ways[i]());
+        CHECK_FALSE(ec);
+        CHECK(clock::last() - begun >= span);
+        CHECK(clock::last() - begun < span + 1s);
+    }
 }
 
 }  // namespace call_forms_tests

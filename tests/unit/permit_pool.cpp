@@ -209,6 +209,34 @@ TEST_CASE(
     CHECK_FALSE(server.by_next);
 }
 
+// The refusal was of the limit that its own object had just changed.
+TEST_CASE(
+    "a request that was refused by the old limit, while the resizing came to its end, asks by the new one") {
+    struct resized_meanwhile : slow_to_resize {
+        reply execute(const distlock::command& cmd) {
+            if (resizes(cmd)) return reply::integer(0);
+            if (cmd.argv().back() == "3") return granted("", 30'000);
+            refusal.pass();
+            return reply::error("LIMITMISMATCH it has 3 permits, not 2");
+        }
+        gate refusal;
+    };
+    resized_meanwhile server;
+    distlock::counting_semaphore pool{server, "pool", 2, {.renew = false}};
+    sleeper resizes([&] { pool.resize(3); });
+    REQUIRE(eventually([&] { return server.hold.reached(); }));
+    std::error_code ec;
+    bool has = false;
+    sleeper asks([&] { has = pool.try_acquire(1, ec).has_value(); });
+    REQUIRE(eventually([&] { return server.refusal.reached(); }));
+    server.hold.open();
+    resizes.join();
+    server.refusal.open();
+    asks.join();
+    CHECK_FALSE(ec);
+    CHECK(has);
+}
+
 TEST_CASE("a waiter for more than a semaphore was resized to is told so") {
     scripted_connection redis;
     distlock::counting_semaphore pool{redis, "pool", 3, {.renew = false}};
