@@ -36,7 +36,7 @@ set(one_thread "unit[.](")
 string(APPEND one_thread "acknowledgement|acquire_in_queue|agenda|any_dialect|cluster_uri|command|command_route|diagnosis|fault_plan")
 string(APPEND one_thread "|foreign_dialects|handoff|handoff_replies|hash_slot|jitter|joint_try|key|lease|operation_in_queue")
 string(APPEND one_thread "|operation_woken|options|paced_bytes|permits|plain_inspector|printable|redirection|refresh_schedule|reply|request|request_framing|saturate")
-string(APPEND one_thread "|script|sentinel_answer|sentinel_directory|sentinel_election|sentinel_schedule|sentinel_uri|server_error|server_facts|server_settings|server_standing|sha1")
+string(APPEND one_thread "|script|sentinel_answer|sentinel_directory|sentinel_election|sentinel_schedule|sentinel_uri|server_error|server_facts|server_settings|server_standing|sha1|small_letter")
 string(APPEND one_thread "|shared_handoff|slot_map|ticket|uri|wrong_type")
 string(APPEND one_thread ")$")
 

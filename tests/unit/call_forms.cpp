@@ -479,4 +479,50 @@ TEST_CASE("each form with a time-out keeps it by the clock of its lock") {
     }
 }
 
+// A caller that looks at the code alone would take somebody else's lock for trouble with the server.
+TEST_CASE(
+    "each form with a code clears that of a call before, whether it takes the lock or somebody has it") {
+    locks_in_memory server;
+    distlock::mutex<locks_in_memory, distlock::plain> m{server, "orders", {.renew = false}};
+    distlock::recursive_mutex<locks_in_memory, distlock::plain> r{server, "bills", {.renew = false}};
+    auto somebody_has_it = [](const command&) { return handoff_answers::taken(); };
+    distlock::shared_mutex readers{somebody_has_it, "prices", {.renew = false}};
+    distlock::counting_semaphore pool{somebody_has_it, "pool", 2, {.renew = false}};
+    const std::stop_token none;
+    const ways_with_a_code ways{
+        [&](std::error_code& ec) { return m.try_lock(ec); },
+        [&](std::error_code& ec) { return m.try_lock_for(0s, ec); },
+        [&](std::error_code& ec) { return m.try_lock_for(0s, none, ec); },
+        [&](std::error_code& ec) { return m.try_lock_until(in(0s), ec); },
+        [&](std::error_code& ec) { return m.try_lock_until(in(0s), none, ec); },
+        [&](std::error_code& ec) { return r.try_lock(ec); },
+        [&](std::error_code& ec) { return r.try_lock_for(0s, ec); },
+        [&](std::error_code& ec) { return r.try_lock_until(in(0s), none, ec); },
+        [&](std::error_code& ec) { return distlock::try_lock_for(0s, ec, m, r); },
+        [&](std::error_code& ec) { return distlock::try_lock_until(in(0s), none, ec, m, r); },
+    };
+    const ways_with_a_code in_vain{
+        [&](std::error_code& ec) { return readers.try_lock_shared(ec); },
+        [&](std::error_code& ec) { return readers.try_lock_shared_for(0s, ec); },
+        [&](std::error_code& ec) { return readers.try_lock_shared_until(in(0s), none, ec); },
+        [&](std::error_code& ec) { return pool.try_acquire(1, ec).has_value(); },
+        [&](std::error_code& ec) { return pool.try_acquire_for(0s, 1, ec).has_value(); },
+        [&](std::error_code& ec) { return pool.try_acquire_until(in(0s), 1, none, ec).has_value(); },
+    };
+    const auto all_clear = [&](const ways_with_a_code& all, bool takes) {
+        for (std::size_t i = 0; i < all.size(); ++i) {
+            INFO("way " << i);
+            std::error_code ec = errc::unreachable;
+            CHECK(all[i](ec) == takes);
+            CHECK_FALSE(ec);
+            if (m.owns_lock()) m.unlock();
+            if (r.owns_lock()) r.unlock();
+        }
+    };
+    all_clear(ways, true);
+    for (const char* lock : {"orders", "bills"}) server.give_to("somebody", lock);
+    all_clear(ways, false);
+    all_clear(in_vain, false);
+}
+
 }  // namespace call_forms_tests
