@@ -1,15 +1,12 @@
 // The private server of testing.hpp: it starts, stands still, comes back, and never outlives its owner.
 #include <arpa/inet.h>
-#include <array>
 #include <chrono>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <fcntl.h>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
-#include <memory>
 #include <netinet/in.h>
 #include <optional>
 #include <poll.h>
@@ -26,6 +23,7 @@
 #include <distlock/testing/redis_server.hpp>
 
 #include "support/catch.hpp"
+#include "support/said_by.hpp"
 #include "support/timing_tolerance.hpp"
 
 namespace redis_server_tests {
@@ -583,12 +581,7 @@ TEST_CASE("a forked child neither stops its parent's server nor removes its fold
 // It said "lost, or no server answers" after each release: a posted one is not `released` yet.
 TEST_CASE("the README's first program ships all parts, and finds nothing wrong") {
     const distlock::testing::redis_server server;
-    const auto call = std::string(DISTLOCK_FIRST_EXAMPLE) + " " + server.uri() + " 2>&1";
-    const std::unique_ptr<std::FILE, int (*)(std::FILE*)> said(::popen(call.c_str(), "r"), ::pclose);
-    REQUIRE(said);
-    std::string text;
-    std::array<char, 256> some{};
-    while (std::fgets(some.data(), some.size(), said.get()) != nullptr) text += some.data();
+    const auto text = said_by(std::string(DISTLOCK_FIRST_EXAMPLE) + " " + server.uri());
     CHECK(text == "charged\nshipped part 0\nshipped part 1\nshipped part 2\n");
 }
 

@@ -18,6 +18,7 @@
 #include "integration/tls/certificates.hpp"
 #include "integration/tls/servers.hpp"
 #include "support/catch.hpp"
+#include "support/said_by.hpp"
 #include "support/timing_tolerance.hpp"
 #include "support/waiting.hpp"
 
@@ -261,6 +262,22 @@ TEST_CASE("a server that asks for a certificate gets the one that is set, and tu
         CHECK(server.plain().command({"EXISTS", "orders:42"}) == "0");
     }
 }
+
+#ifdef DISTLOCK_TLS_EXAMPLE
+
+TEST_CASE("the example of TLS locks at a server that it trusts, and says why it does not at another") {
+    NOT_TESTED_UNLESS(tls_is_wanted(), "DISTLOCK_TEST_WITHOUT_TLS=1");
+    servers::real server(all().address,
+                         {"--tls-auth-clients", "yes", "--tls-ca-cert-file", all().ca.certificate_file});
+    const auto call =
+        std::string(DISTLOCK_TLS_EXAMPLE) + " " + server.uri() + " " + all().ca.certificate_file;
+    const auto& mine = all().for_clients;
+    CHECK(said_by(call + " " + mine.certificate_file + " " + mine.key_file) == "locked\n");
+    CHECK(contains(said_by(call), "alert"));
+    CHECK(said_by(DISTLOCK_TLS_EXAMPLE).starts_with("usage: "));
+}
+
+#endif
 
 TEST_CASE("a server that turns a client away only after the handshake has not been sent a command") {
     // In TLS 1.3 the handshake is over for the client before the server has seen its certificate.
