@@ -169,7 +169,7 @@ TEST_CASE("background I/O has no thread before its first task, and leaves none b
     {
         real_io io(c);
         CHECK(thread_count() == before);
-        io.schedule(one, clock::now() + 1h);
+        io.schedule_by(one, clock::now() + 1h);
         CHECK(thread_count() == before + 1);
         io.cancel(one);
     }
@@ -182,7 +182,7 @@ TEST_CASE("a task begins at its time, is sent, and hears the answer and when it 
     task one("one");
     real_io io(c);
     const auto at = clock::now() + 30ms;
-    io.schedule(one, at);
+    io.schedule_by(one, at);
     REQUIRE(eventually([&] { return one.ends == 1; }));
     CHECK(one.last_answer.is_status("OK"));
     CHECK(one.last_sent >= at);
@@ -202,7 +202,7 @@ TEST_CASE("a thread that waits for its next task looks at the clock every second
         return now + 1h;
     };
     real_io io(c);
-    io.schedule(one, clock::now());
+    io.schedule_by(one, clock::now());
     REQUIRE(eventually([&] { return its != 0; }));
     const auto count = wake_ups_of(its);
     CHECK(eventually([&] { return wake_ups_of(its) >= count + 3; }));
@@ -220,7 +220,7 @@ TEST_CASE("a task begins again at the time it asked for, sent or not") {
     };
     one.on_end = [](time_point now) { return now + 1s; };
     manual_io io(c);
-    io.schedule(one, manual_clock::now());
+    io.schedule_by(one, manual_clock::now());
     for (int i = 1; i <= 6; ++i) {
         REQUIRE(eventually([&] { return one.begins == i && one.ends == i / 2; }));
         manual_clock::advance(1s);
@@ -236,8 +236,8 @@ TEST_CASE("a task that has nothing to do any more does not begin any more") {
     task silent("silent");
     silent.on_begin = [](time_point) { return never; };
     manual_io io(c);
-    io.schedule(sends, manual_clock::now());
-    io.schedule(silent, manual_clock::now());
+    io.schedule_by(sends, manual_clock::now());
+    io.schedule_by(silent, manual_clock::now());
     REQUIRE(eventually([&] { return sends.ends == 1 && silent.begins == 1; }));
     io.cancel(sends);
     io.cancel(silent);
@@ -253,13 +253,13 @@ TEST_CASE("scheduling a task again makes it earlier, never later") {
     task one("one");
     manual_io io(c);
     const auto start = manual_clock::now();
-    io.schedule(one, start + 10s);
-    io.schedule(one, start + 20s);
+    io.schedule_by(one, start + 10s);
+    io.schedule_by(one, start + 20s);
     manual_clock::advance(10s);
     REQUIRE(eventually([&] { return one.ends == 1; }));
     io.cancel(one);
-    io.schedule(one, start + 30s);
-    io.schedule(one, start + 20s);
+    io.schedule_by(one, start + 30s);
+    io.schedule_by(one, start + 20s);
     manual_clock::advance(10s);
     CHECK(eventually([&] { return one.ends == 2; }));
     io.cancel(one);
@@ -277,9 +277,9 @@ TEST_CASE("a task that is scheduled while it is being done begins at the earlier
             return one.ends == 0 ? start + (scheduled_earlier ? 20s : 10s) : never;
         };
         manual_io io(c);
-        io.schedule(one, start);
+        io.schedule_by(one, start);
         REQUIRE(eventually([&] { return hold.reached(); }));
-        io.schedule(one, start + (scheduled_earlier ? 10s : 20s));
+        io.schedule_by(one, start + (scheduled_earlier ? 10s : 20s));
         hold.open();
         REQUIRE(eventually([&] { return one.ends == 1; }));
         manual_clock::advance(10s);
@@ -293,9 +293,9 @@ TEST_CASE("a task that becomes the earliest wakes the thread") {
     task late("late");
     task early("early");
     real_io io(c);
-    io.schedule(late, clock::now() + 1h);
+    io.schedule_by(late, clock::now() + 1h);
     const auto at = clock::now() + 20ms;
-    io.schedule(early, at);
+    io.schedule_by(early, at);
     REQUIRE(eventually([&] { return early.ends == 1; }));
     CHECK(early.last_sent < at + timing_tolerance);
     io.cancel(late);
@@ -309,7 +309,7 @@ TEST_CASE("an adopted task wakes a thread that has nothing to do, or something l
         pipelining c;
         task late("late");
         real_io io(c);
-        if (something_later) io.schedule(late, clock::now() + 1h);
+        if (something_later) io.schedule_by(late, clock::now() + 1h);
         for (int i = 0; i < 3; ++i) {
             // A thread that had something to do a moment ago looks by itself, for 50 ms.
             const auto quiet = clock::now() + 100ms;
@@ -344,10 +344,10 @@ TEST_CASE("another master is told everything at once, in one pipeline") {
         if (again.begins == 1) during.pass();
         return std::nullopt;
     };
-    io.schedule(one, clock::now() + 1h);
-    io.schedule(two, clock::now() + 2h);
-    io.schedule(idle, never);
-    io.schedule(again, clock::now());
+    io.schedule_by(one, clock::now() + 1h);
+    io.schedule_by(two, clock::now() + 2h);
+    io.schedule_by(idle, never);
+    io.schedule_by(again, clock::now());
     REQUIRE(eventually([&] { return during.reached(); }));
     const auto before = clock::now();
     c.change_master();
@@ -388,7 +388,7 @@ TEST_CASE("in a Cluster a task that another master wakes finds it noted, however
         noted = io.master_since("orders");
         return never;
     };
-    io.schedule(one, clock::now() + 1h);
+    io.schedule_by(one, clock::now() + 1h);
     // So many that the thread would wake while they are noted.
     std::vector<std::uint16_t> slots(4'000'000, distlock::hash_slot("hello"));
     slots.push_back(distlock::hash_slot("orders"));
@@ -405,7 +405,7 @@ TEST_CASE(
     following c;
     task one("one");
     io_over<following, real_clock> io(c);
-    io.schedule(one, clock::now() + 1h);
+    io.schedule_by(one, clock::now() + 1h);
     REQUIRE(eventually([&] { return c.follows >= 2; }));
     CHECK(one.begins == 0);
     one.on_end = [](time_point) { return never; };
@@ -423,7 +423,7 @@ TEST_CASE("a connection whose master changes when there is no background I/O any
     task one("one");
     {
         io_over<following, real_clock> io(c);
-        io.schedule(one, clock::now() + 1h);
+        io.schedule_by(one, clock::now() + 1h);
         io.cancel(one);
         CHECK_FALSE(c.listener.expired());
     }
@@ -468,13 +468,13 @@ TEST_CASE("a task that has nothing to send is over before the answers to what ot
     std::atomic<bool> again{false};
     quiet.on_begin = [&](time_point now) { return again ? std::optional<time_point>() : now + 1h; };
     const auto due = manual_clock::now() + 1s;
-    io.schedule(quiet, due);
-    io.schedule(loud, due + 1ms);
+    io.schedule_by(quiet, due);
+    io.schedule_by(loud, due + 1ms);
     manual_clock::advance(2s);
     REQUIRE(eventually([&] { return way.reached(); }));
     CHECK(quiet.begins == 1);
     again = true;
-    io.schedule(quiet, manual_clock::now());  // it is listed as any other
+    io.schedule_by(quiet, manual_clock::now());  // it is listed as any other
     CHECK(loud.ends == 0);
     io.cancel(quiet);  // does not wait
     CHECK(loud.ends == 0);
@@ -507,7 +507,7 @@ TEST_CASE(
     for (int i = 0; i < 9; ++i) {
         all.push_back(std::make_unique<task>(std::to_string(i)));
         if (i % 3 != 1) all.back()->on_begin = [=](time_point now) { return now + 1min * (i + 1); };
-        io.schedule(*all.back(), due + 1ms * i);
+        io.schedule_by(*all.back(), due + 1ms * i);
     }
     manual_clock::advance(2s);
     REQUIRE(eventually([&] { return all[7]->ends == 1; }));
@@ -553,10 +553,10 @@ TEST_CASE("tasks that are due together go in one pipeline, in the order of their
     std::vector<std::unique_ptr<task>> all;
     for (int i = 0; i < 100; ++i) {
         all.push_back(std::make_unique<task>(std::to_string(i)));
-        io.schedule(*all.back(), manual_clock::now() + 1s + 1ms * i);
+        io.schedule_by(*all.back(), manual_clock::now() + 1s + 1ms * i);
     }
     task later("later");
-    io.schedule(later, manual_clock::now() + 1h);
+    io.schedule_by(later, manual_clock::now() + 1h);
     manual_clock::advance(2s);
     REQUIRE(eventually([&] { return all.back()->ends == 1; }));
     const auto sent = c.pipelines();
@@ -576,7 +576,7 @@ TEST_CASE("more than a server has patience for goes in several pipelines") {
     std::vector<std::unique_ptr<task>> all;
     for (int i = 0; i < 2500; ++i) {
         all.push_back(std::make_unique<task>("x"));
-        io.schedule(*all.back(), manual_clock::now() + 1s);
+        io.schedule_by(*all.back(), manual_clock::now() + 1s);
     }
     manual_clock::advance(1s);
     CHECK(eventually(
@@ -598,9 +598,9 @@ TEST_CASE("a task that may go early goes with another, and not alone") {
     task early("early", 2s);
     task not_so_early("not so early", 500ms);
     manual_io io(c);
-    io.schedule(due, manual_clock::now() + 10s);
-    io.schedule(early, manual_clock::now() + 11s);
-    io.schedule(not_so_early, manual_clock::now() + 12s);
+    io.schedule_by(due, manual_clock::now() + 10s);
+    io.schedule_by(early, manual_clock::now() + 11s);
+    io.schedule_by(not_so_early, manual_clock::now() + 12s);
     manual_clock::advance(9s);
     for (int i = 0; i < 1000; ++i) std::this_thread::yield();
     CHECK(early.begins == 0);
@@ -625,9 +625,9 @@ TEST_CASE("without a pipeline, an answer that does not come keeps no other answe
     task hangs("hangs");
     task behind("behind");
     io_over<plain, manual_clock> io(one_after_the_other);
-    io.schedule(behind, manual_clock::now() + 3s);
-    io.schedule(hangs, manual_clock::now() + 2s);
-    io.schedule(quick, manual_clock::now() + 1s);
+    io.schedule_by(behind, manual_clock::now() + 3s);
+    io.schedule_by(hangs, manual_clock::now() + 2s);
+    io.schedule_by(quick, manual_clock::now() + 1s);
     manual_clock::advance(3s);
     REQUIRE(eventually([&] { return hold.reached(); }));
     CHECK(quick.ends == 1);
@@ -646,8 +646,8 @@ TEST_CASE("a task that was cancelled does not begin") {
     task cancelled("cancelled");
     task witness("witness");
     manual_io io(c);
-    io.schedule(cancelled, manual_clock::now() + 1s);
-    io.schedule(witness, manual_clock::now() + 1s);
+    io.schedule_by(cancelled, manual_clock::now() + 1s);
+    io.schedule_by(witness, manual_clock::now() + 1s);
     io.cancel(cancelled);
     io.cancel(cancelled);  // once more is no harm
     manual_clock::advance(1s);
@@ -667,7 +667,7 @@ TEST_CASE("cancelling waits for the end of what was begun, and nothing begins af
     task one("one");
     one.on_end = [](time_point now) { return now; };  // again at once
     manual_io io(c);
-    io.schedule(one, manual_clock::now());
+    io.schedule_by(one, manual_clock::now());
     REQUIRE(eventually([&] { return hold.reached(); }));
     std::jthread canceller([&] {
         io.cancel(one);
@@ -696,8 +696,8 @@ TEST_CASE("tasks that come and go on many threads are all done, and none after i
                 for (int i = 0; i < 200; ++i) {
                     task one("x", 1ms * (i % 3));
                     one.on_end = [&, i](time_point now) { return i % 2 == 0 ? never : now + 50us; };
-                    io.schedule(one, clock::now() + 1us * ((i * 7 + t) % 200));
-                    if (i % 3 == 0) io.schedule(one, clock::now());
+                    io.schedule_by(one, clock::now() + 1us * ((i * 7 + t) % 200));
+                    if (i % 3 == 0) io.schedule_by(one, clock::now());
                     if (i % 5 != 0) {
                         while (one.ends == 0) std::this_thread::yield();
                     }
@@ -868,7 +868,7 @@ TEST_CASE("a task that is adopted and scheduled begins at the earlier of both ti
     manual_io io(c);
     const auto one = std::make_shared<task>("one");
     io.adopt(one, manual_clock::now() + 10s);
-    io.schedule(*one, manual_clock::now() + 1s);
+    io.schedule_by(*one, manual_clock::now() + 1s);
     manual_clock::advance(1s);
     CHECK(eventually([&] { return one->ends == 1; }));
     io.cancel(*one);
@@ -879,7 +879,7 @@ namespace {
 /// Uses the background I/O when it is destroyed.
 struct last_words final : manual_io::task {
     last_words(manual_io& of, task& wakes) : io(of), other(wakes) {}
-    ~last_words() override { io.schedule(other, manual_clock::now()); }
+    ~last_words() override { io.schedule_by(other, manual_clock::now()); }
     step begin(time_point) noexcept override { return {{}, never}; }
     time_point end(const reply&, time_point, time_point) noexcept override { return never; }
     manual_io& io;
@@ -965,7 +965,7 @@ TEST_CASE("an exception out of the connection is an answer that is missing, and 
         return now + 1s;
     };
     manual_io io(c);
-    io.schedule(one, manual_clock::now());
+    io.schedule_by(one, manual_clock::now());
     for (int i = 1; i <= 4; ++i) {
         REQUIRE(eventually([&] { return one.ends == i; }));
         manual_clock::advance(1s);
@@ -983,10 +983,10 @@ TEST_CASE("one connection that hangs delays nothing on another") {
     task lucky("lucky");
     real_io io1(hanging);
     real_io io2(other);
-    io1.schedule(stuck, clock::now());
+    io1.schedule_by(stuck, clock::now());
     REQUIRE(eventually([&] { return hold.reached(); }));
     const auto at = clock::now();
-    io2.schedule(lucky, at);
+    io2.schedule_by(lucky, at);
     REQUIRE(eventually([&] { return lucky.ends == 1; }));
     CHECK(lucky.last_now < at + timing_tolerance);
     io2.cancel(lucky);
@@ -1023,7 +1023,7 @@ TEST_CASE("no signal of the program is handled while a task is done") {
     };
     task one("one");
     manual_io io(c);
-    io.schedule(one, manual_clock::now());
+    io.schedule_by(one, manual_clock::now());
     REQUIRE(eventually([&] { return one.ends == 1; }));
     CHECK(blocked.load());
     io.cancel(one);
@@ -1039,7 +1039,7 @@ TEST_CASE("a task stays listed while it is done: to enter it anew could need mem
         listed = one.listed();
         return never;
     };
-    io.schedule(one, manual_clock::now());
+    io.schedule_by(one, manual_clock::now());
     REQUIRE(eventually([&] { return one.ends == 1; }));
     CHECK(listed.load());
     io.cancel(one);
@@ -1055,7 +1055,7 @@ TEST_CASE("when no thread is to be had, scheduling says so and nothing is listed
         task one("one");
         bool refused = false;
         try {
-            io.schedule(one, clock::now());
+            io.schedule_by(one, clock::now());
         } catch (const std::system_error&) {
             refused = true;
         }
@@ -1091,7 +1091,7 @@ TEST_CASE("the background I/O of any other connection lives as long as somebody 
     CHECK(background_io_of<real_clock>(other) != first);
     const auto threads = settled_thread_count();
     task one("of both");
-    first->schedule(one, clock::now());
+    first->schedule_by(one, clock::now());
     REQUIRE(eventually([&] { return one.ends == 1; }));
     first->cancel(one);
     first.reset();
@@ -1107,7 +1107,7 @@ TEST_CASE("another connection at the same address has background I/O of its own"
     {
         const auto io = background_io_of<real_clock>(*place);
         task one("of the first");
-        io->schedule(one, clock::now());
+        io->schedule_by(one, clock::now());
         REQUIRE(eventually([&] { return one.ends == 1; }));
         io->cancel(one);
     }
@@ -1116,7 +1116,7 @@ TEST_CASE("another connection at the same address has background I/O of its own"
     REQUIRE(&*place == address);
     const auto io = background_io_of<real_clock>(*place);
     task one("of the second");
-    io->schedule(one, clock::now());
+    io->schedule_by(one, clock::now());
     REQUIRE(eventually([&] { return one.ends == 1; }));
     io->cancel(one);
     CHECK(place->pipelines().size() == 1);
@@ -1140,7 +1140,7 @@ TEST_CASE("a child ends its copy of background I/O that is at work, and comes ba
     c.during = [&] { hold.pass(); };
     std::optional<real_io> io(std::in_place, c);
     task one("one");
-    io->schedule(one, clock::now());
+    io->schedule_by(one, clock::now());
     REQUIRE(eventually([&] { return hold.reached(); }));
     CHECK(in_child([&] {
         io.reset();
@@ -1156,13 +1156,13 @@ TEST_CASE("a child has background I/O of its own, that works") {
     pipelining c;
     const auto of_the_parent = background_io_of<real_clock>(c);
     task one("one");
-    of_the_parent->schedule(one, clock::now() + 1h);
+    of_the_parent->schedule_by(one, clock::now() + 1h);
     CHECK(in_child([&] {
         pipelining mine;
         const auto io = background_io_of<real_clock>(mine);
         const auto again = background_io_of<real_clock>(c);
         task mine_too("mine");
-        again->schedule(mine_too, clock::now());
+        again->schedule_by(mine_too, clock::now());
         const bool done = eventually([&] { return mine_too.ends == 1; });
         again->cancel(mine_too);
         return done && again != of_the_parent && io != again;
@@ -1224,8 +1224,8 @@ TEST_CASE("a renewal that waits for replicas goes in a pipeline of its own, afte
     replicated_task slow;
     task quick("quick");
     const auto at = manual_clock::now() + 1s;
-    io.schedule(slow, at);
-    io.schedule(quick, at);
+    io.schedule_by(slow, at);
+    io.schedule_by(quick, at);
     manual_clock::advance(1s);
     REQUIRE(eventually([&] { return slow.ends == 1 && quick.ends == 1; }));
     CHECK(slow.both);

@@ -1,12 +1,13 @@
 // The background work of the locks of one connection: one thread, one pipeline for all that is due.
 //
 //   class background_io {
-//     struct task { begin, end };                 // something to say to the server at a time
+//     using task = background_task;               // something to say to the server at a time
 //     background_io(std::unique_ptr<any_connection>, time_source);
 //     any_connection& connection() noexcept;  time_source time() const noexcept;
-//     void schedule(task&, time_point at);
+//     void schedule_by(task&, time_point at);     // then, or earlier
 //     void cancel(task&) noexcept;
 //     bool adopt(std::shared_ptr<task>, time_point at, std::size_t most) noexcept;
+//     void request_room() noexcept;  bool take_room_request() noexcept;
 //     time_point master_since(lock) const noexcept;  // the server that is the master now
 //     known_scripts& scripts() noexcept;
 //     deadline_timer& deadlines() noexcept;
@@ -82,7 +83,7 @@ class background_io {
     /// Effects: `t` begins at `at`, or earlier when it was to before. It stays listed until it is cancelled.
     /// Throws: std::system_error, std::bad_alloc, and then nothing has changed; not for a
     /// task that is listed.
-    void schedule(task& t, time_point at) { tasks_.schedule_by(t, at); }
+    void schedule_by(task& t, time_point at) { tasks_.schedule_by(t, at); }
 
     /// Preconditions: not called by `t` itself.
     /// Effects: `t` does not begin any more, and is not listed; waits for the end of what it has begun.

@@ -164,7 +164,7 @@ inline bool lock_object::try_schedule_deadline() noexcept {
 inline void lock_object::schedule_renewal(const renewal& lease) {
     const auto at = next_look(lease);
     if (at >= renewal_at_) return;  // most are released before the first one is due
-    io_->schedule(*this, at);
+    io_->schedule_by(*this, at);
     renewal_at_ = at;
 }
 
