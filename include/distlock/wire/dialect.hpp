@@ -31,12 +31,6 @@ class exclusive_handoff;
 namespace detail {
 template <class D>
 concept dialect_of_ours = std::same_as<D, handoff> || std::same_as<D, exclusive_handoff>;
-
-/// An argument for any parameter: finds a function whatever it takes.
-struct anything {
-    template <class T>
-    operator T() const;
-};
 }  // namespace detail
 
 /// The type is made of a lock's name and its options, and says what it was made of: name() is the
@@ -140,6 +134,63 @@ concept telling_dialect = dialect<D> && requires(const D& d) {
     { d.channel() } -> std::convertible_to<std::string_view>;
 };
 
+namespace detail {
+
+/// An argument for any parameter: finds a function whatever it takes.
+struct anything {
+    template <class T>
+    operator T() const;
+};
+
+// Each: there is no such function, or it is as it must be. That comes first: a right one may be a template
+// whose body knows nothing of `anything`.
+template <class D>
+concept allows_local_fences = requires(const D& d) {
+    { d.allows_local_fences() } -> std::convertible_to<bool>;
+};
+template <class D>
+concept may_allow_local_fences = allows_local_fences<D> || !requires(D & d) {
+    d.allows_local_fences();
+};
+
+template <class D>
+concept says_is_shared = requires(const D& d) {
+    { d.is_shared() } -> std::convertible_to<bool>;
+};
+template <class D>
+concept may_be_shared = says_is_shared<D> || !requires(D & d) {
+    d.is_shared();
+};
+
+template <class D>
+concept renews_for = requires(const D& d, const token& owner, std::string_view milliseconds) {
+    { d.renew(owner, milliseconds) } -> std::same_as<command>;
+};
+template <class D>
+concept may_renew_for = renews_for<D> || !requires(D & d, anything any) {
+    d.renew(any, any);
+};
+
+template <class D>
+concept acquires_unqueued = requires(const D& d, const token& owner, std::span<char> room) {
+    { d.acquire_unqueued(owner, room) } -> std::same_as<std::optional<command>>;
+};
+template <class D>
+concept may_acquire_unqueued = acquires_unqueued<D> || !requires(D & d, anything any) {
+    d.acquire_unqueued(any, any);
+};
+
+template <class D>
+concept exchanges = requires(const D& d, const token& owner, const token& from) {
+    { d.exchange(owner, from) } -> std::same_as<command>;
+};
+template <class D>
+concept may_exchange = exchanges<D> || !requires(D & d, anything any) {
+    d.exchange(any, any);
+};
+
+}  // namespace detail
+
 /// Compiles when D is a dialect, and else says what is missing. Put it beside your own: `static_assert(
 /// distlock::check_dialect<my_dialect>());`
 template <class D>
@@ -165,40 +216,18 @@ consteval bool check_dialect() {
         "a dialect has a type `inspector`, made of a name, with `inspect`, `force_release` and `forced`, and "
         "`read_inspect`, `read_force_release` and `was_forced`; see distlock::lock_inspector");
     // What a dialect may have is left alone where it is declared otherwise, and nobody would learn of it.
-    using detail::anything;
-    static_assert(
-        !requires(D & d) { d.allows_local_fences(); } ||
-            requires(const D& d) {
-                { d.allows_local_fences() } -> std::convertible_to<bool>;
-            },
-        "allows_local_fences must be `bool allows_local_fences() const`");
-    static_assert(
-        !requires(D & d) { d.is_shared(); } ||
-            requires(const D& d) {
-                { d.is_shared() } -> std::convertible_to<bool>;
-            },
-        "is_shared must be `bool is_shared() const`");
-    static_assert(
-        !requires(D & d, anything any) { d.renew(any, any); } ||
-            requires(const D& d, const token& owner, std::string_view milliseconds) {
-                { d.renew(owner, milliseconds) } -> std::same_as<command>;
-            },
-        "renew for a time must be "
-        "`distlock::command renew(const distlock::token&, std::string_view milliseconds) const`");
-    static_assert(
-        !requires(D & d, anything any) { d.acquire_unqueued(any, any); } ||
-            requires(const D& d, const token& owner, std::span<char> room) {
-                { d.acquire_unqueued(owner, room) } -> std::same_as<std::optional<command>>;
-            },
-        "acquire_unqueued must be `std::optional<distlock::command> "
-        "acquire_unqueued(const distlock::token&, std::span<char>) const`");
-    static_assert(
-        !requires(D & d, anything any) { d.exchange(any, any); } ||
-            requires(const D& d, const token& owner, const token& from) {
-                { d.exchange(owner, from) } -> std::same_as<command>;
-            },
-        "exchange must be "
-        "`distlock::command exchange(const distlock::token&, const distlock::token&) const`");
+    static_assert(detail::may_allow_local_fences<D>,
+                  "allows_local_fences must be `bool allows_local_fences() const`");
+    static_assert(detail::may_be_shared<D>, "is_shared must be `bool is_shared() const`");
+    static_assert(detail::may_renew_for<D>,
+                  "renew for a time must be "
+                  "`distlock::command renew(const distlock::token&, std::string_view milliseconds) const`");
+    static_assert(detail::may_acquire_unqueued<D>,
+                  "acquire_unqueued must be `std::optional<distlock::command> "
+                  "acquire_unqueued(const distlock::token&, std::span<char>) const`");
+    static_assert(detail::may_exchange<D>,
+                  "exchange must be "
+                  "`distlock::command exchange(const distlock::token&, const distlock::token&) const`");
     static_assert(
         !requires(const D& d, const token& owner) { d.enter(owner, enter_mode::join); } ||
             queueing_dialect<D>,

@@ -84,7 +84,7 @@ inline std::string_view joint_text() noexcept {
                             permit_leave.text(), joint_body});
     return all;
 }
-inline constexpr script joint_enter{joint_text, "56e22361cd328ef04681975df8f08e1f2925c475"sv};
+inline constexpr script joint_enter{joint_text, "161ea2730a001acf501363bcb88bc250c83a52a1"sv};
 
 /// A view of the commands' arguments, which outlive it.
 class joint_try {

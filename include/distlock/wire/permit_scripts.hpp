@@ -73,7 +73,8 @@ local function count(removed)
   limit, used = tonumber(known[1] or ''), tonumber(known[2] or '')
   if used and not (used >= 0 and used < 4294967296 and used % 1 == 0) then used = nil end
   known_limit, known_used = limit, used
-  refuse_other_sets(find_soonest(), limit and used ~= 0)
+  local first = find_soonest()
+  if not removed then refuse_other_sets(first, limit and used ~= 0) end
   if removed and used then
     used = used - weight_of(known[3])
     if known[3] then redis.call('hdel', KEYS[3], removed) end
@@ -95,7 +96,7 @@ local function count(removed)
       known_limit, known_used = nil, nil
     end
     used, changed = 0, limit ~= nil
-  elseif late[1] or not used then
+  elseif late[1] or not used or used <= 0 then
     -- Another client that adds a member, or removes one, does not count it: that is found here.
     used, changed = weigh(redis.call('zrange', KEYS[1], '0', '-1'), KEYS[3]), true
     if known_used then
@@ -251,7 +252,7 @@ if mode == 'last' then
 end
 local left = soonest and math.min(math.max(soonest - now(), 0), 86400000) or 0 -- what another client keeps may have no end
 return {0, math.min(left, due or left), tonumber(number or 0), before, appended})"sv;
-inline constexpr std::string_view permit_enter_sha1 = "0e2978ceb88e57664af7841f9aed12a278df0efb"sv;
+inline constexpr std::string_view permit_enter_sha1 = "8924e21a3124376f5bb87b94dd8a035b33c66e1b"sv;
 inline constexpr script permit_enter{
     joined<permit_enter_contract, handoff_functions, handoff_clock, permit_refuse_other_sets, permit_weigh,
            permit_functions, permit_first, handoff_first, permit_enter_granted, handoff_refuse_as_replica,
@@ -275,6 +276,7 @@ local counted, why = pcall(function()
   settle()
 end)
 if not counted then
+  if had == 0 and not changed then error(why, 0) end -- nothing was written
   -- How far it was counted nobody knows, this one neither if it comes again: the next to ask counts anew. Whose user may not
   -- even say that has counted nothing: the token is put back, with an end that is past.
   local anew = redis.pcall('hdel', KEYS[3], 'used')
@@ -288,7 +290,7 @@ return had)"sv;
 inline constexpr script permit_leave{
     joined<permit_leave_contract, handoff_functions, handoff_clock, permit_refuse_other_sets, permit_weigh,
            permit_functions, permit_leave_body>,
-    "1fc9728273f8c6de315d4d2b8be93f8781cf7562"sv};
+    "d383144234f9f0fc0a3354f623e317d58f1d27c6"sv};
 
 // The end only moves on.
 inline constexpr std::string_view permit_renew_contract =
@@ -319,7 +321,7 @@ return 1)"sv;
 inline constexpr script permit_renew{
     joined<permit_renew_contract, handoff_functions, handoff_clock, permit_refuse_other_sets, permit_weigh,
            permit_functions, permit_renew_body>,
-    "cf405cabfde6d29b35f63910acffb57690bf365b"sv};
+    "f5cc4141b18699c936dd93105e671ce54933ba41"sv};
 
 // For operators. A waiter that wants more than there are now is asked to look at its turn, and is told so.
 inline constexpr std::string_view permit_resize_contract =
@@ -337,6 +339,6 @@ return used)"sv;
 inline constexpr script permit_resize{
     joined<permit_resize_contract, handoff_functions, handoff_clock, permit_refuse_other_sets, permit_weigh,
            permit_functions, permit_resize_body>,
-    "b9211f9fbab6b2342335cc310ecd1c47cae5b3ce"sv};
+    "3250f8418012aea48b32e88cc92e3d2a2cc328e3"sv};
 
 }  // namespace distlock::detail

@@ -14,6 +14,7 @@
 #include <distlock/distlock.hpp>
 #include <distlock/hiredis.hpp>
 #include <distlock/testing.hpp>
+#include <distlock/wire/permits.hpp>
 #include <distlock/wire/shared_handoff.hpp>
 
 #include "support/catch.hpp"
@@ -269,6 +270,12 @@ TEST_CASE("a sorted set in the place of a semaphore that nobody uses any more is
     CHECK(ec == errc::wrong_type);
     CHECK_FALSE(force_release(redis, name, ec));
     CHECK(ec == errc::wrong_type);
+    CHECK_FALSE(pool.try_acquire(ec));
+    CHECK(ec == errc::wrong_type);
+    // A release that comes late.
+    const distlock::permits ours(name, described, {}, distlock::channel_kind::ordinary, 2, 1);
+    CHECK(
+        distlock::execute(redis, ours.release(distlock::token::generate())).is(distlock::reply_kind::error));
     CHECK_FALSE(pool.try_acquire(ec));
     CHECK(ec == errc::wrong_type);
     CHECK_THROWS_AS(pool.resize(3), distlock::error);

@@ -676,6 +676,17 @@ TEST_CASE("a count that is lost is counted anew") {
 
 // Each member of another client was taken off the count, though it was not counted: seven permits of two were
 // out.
+// The release was refused, and repeated, as often as it was sent.
+TEST_CASE("a permit is given back to a set that was made to stay, also behind another client's member") {
+    const pool_keys it;
+    asker one(it, 2);
+    REQUIRE(one.granted());
+    it.ask({"ZADD", it.pool, "1", "another's"});
+    it.ask({"PERSIST", it.pool});
+    CHECK(one.leave() == 1);
+    CHECK_FALSE(one.has());
+}
+
 TEST_CASE("an entry that another client puts into the set of a semaphore lets in nobody beyond the limit") {
     const pool_keys it;
     asker one(it, 2), two(it, 2), third(it, 2);
@@ -711,6 +722,18 @@ TEST_CASE("an entry that another client puts into the set of a semaphore lets in
         CHECK(third.granted());
         CHECK(third.leave() == 1);
         CHECK(it.of("used") == "1");
+    }
+    SECTION("one that outlives the last permit counts as one, and the semaphore goes on") {
+        it.ask({"ZADD", it.pool, "99999999999999", "another's"});
+        CHECK(one.leave() == 1);
+        CHECK(two.leave() == 1);
+        CHECK(it.of("used") == "1");
+        CHECK(third.granted());
+        CHECK_FALSE(one.granted());
+        CHECK(third.leave() == 1);
+        it.ask({"ZREM", it.pool, "another's"});
+        CHECK(third.granted());
+        CHECK(one.granted());
     }
     SECTION("one whose name is a field of ours weighs one") {
         it.ask({"ZADD", it.pool, "+inf", "limit"});

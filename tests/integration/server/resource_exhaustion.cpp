@@ -238,6 +238,41 @@ TEST_CASE("a post without memory says whether it was sent, and does not cost its
     CHECK_FALSE(failed);
 }
 
+// A node that imports a slot executes what comes behind ASKING, whosever command it is.
+TEST_CASE(
+    "a socket on which ASKING was sent and its command was not, for lack of memory, is not used again") {
+    std::atomic<bool> executed{false};
+    fake_server node([&](fake_server::peer& p) {
+        bool asking = false;
+        while (const auto words = p.next_command()) {
+            if (words->front() == "GET" && asking) executed = true;
+            asking = words->front() == "ASKING";
+            p.send("+OK\r\n");
+        }
+    });
+    int failures = 0;
+    bool failed = true;
+    for (long n = 1; failed && n < 100; ++n) {
+        INFO("allocation " << n);
+        distlock::detail::node_pool pool(distlock::parse_uri(node.uri()), nullptr, {},
+                                         distlock::detail::handshake::role::any);
+        REQUIRE(pool.execute({"PING"}).is_status("OK"));
+        const std::string large(5'000, 'x');  // than what the socket has room for
+        const distlock::command moved{"SET", "orders", large};
+        fail_allocation(n);
+        try {
+            static_cast<void>(pool.execute(moved, true));
+        } catch (const std::bad_alloc&) {}
+        failed = allocation_failed();
+        fail_allocation(0);
+        failures += failed;
+        CHECK(pool.execute({"GET", "orders"}).is_status("OK"));
+        CHECK_FALSE(executed);
+    }
+    CHECK(failures > 1);
+    CHECK_FALSE(failed);
+}
+
 // The error was that this is no Redis or Valkey server.
 TEST_CASE("a reply that there is no memory for is no answer, and says nothing against the server") {
     const redis_server server;

@@ -185,8 +185,10 @@ static_assert(distlock::check_dialect<mine>());
 #elif defined(CASE_renew_for_a_number_ok)
 struct mine : own {
     using own::own;
-    using own::renew;
-    command renew(const token& owner, std::string_view) const { return renew(owner); }
+    command renew(const token& owner) const { return own::renew(owner); }
+    auto renew(const token& owner, auto milliseconds) const {
+        return milliseconds.empty() ? own::renew(owner) : own::renew(owner, milliseconds);
+    }
 };
 static_assert(distlock::check_dialect<mine>());
 #endif
