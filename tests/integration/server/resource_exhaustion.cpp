@@ -22,6 +22,10 @@
 #include <unistd.h>
 #include <utility>
 
+#include <distlock/hiredis/handshake.hpp>
+#include <distlock/hiredis/node_pool.hpp>
+#include <distlock/net/uri.hpp>
+
 #include "support/allocations.hpp"
 #include "support/catch.hpp"
 #include "support/fake_sentinel.hpp"
