@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstddef>
 #include <memory>
+#include <new>
 #include <optional>
 #include <span>
 #include <string>
@@ -98,8 +99,13 @@ class node_pool {
     bool post(const command& cmd, std::shared_ptr<receipt> wanted) {
         bool posted = false;
         on_a_stream(purpose::post, cmd.deadline(), cmd.stop(), [&](stream& c, bool) {
-            // Not moved: the first socket may turn out to be over.
-            posted = c.post(cmd, answer_by(cmd.deadline()), wanted);
+            try {
+                // Not moved: the first socket may turn out to be over.
+                posted = c.post(cmd, answer_by(cmd.deadline()), wanted);
+            } catch (const std::bad_alloc&) {
+                if (c.broken()) throw;
+                posted = false;  // nothing was sent, and the socket is as it was
+            }
             return reply::nil();
         });
         return posted;
@@ -212,10 +218,10 @@ class node_pool {
                     if (stop_requested(stop)) return named(reply::not_sent(errc::cancelled, "stopped"));
                     if (spare) continue;
                     if (!may_use_the_reserve(why) || superseded_.stop_requested()) return *std::move(failure);
-                    return on_the_reserve(why, use, *std::move(failure));
+                    return on_the_reserve(use, *std::move(failure));
                 }
             }
-            reply answer = used(why, mine, false, use);
+            reply answer = use(*mine.on, false);
             // A socket that was kept may have ended unnoticed, or been turned away since it was posted on;
             // nothing was sent on it then, or executed.
             const bool stopped = !answer.answered() && answer.cause() == errc::cancelled;
@@ -227,20 +233,8 @@ class node_pool {
             give_back(std::move(mine));
             if (in_vain && (kept ? over : spare)) continue;
             if (!answer.answered()) answer = named(answer);
-            if (in_vain && !kept && may_use_the_reserve(why))
-                return on_the_reserve(why, use, std::move(answer));
+            if (in_vain && !kept && may_use_the_reserve(why)) return on_the_reserve(use, std::move(answer));
             return answer;
-        }
-    }
-
-    // Effects: as use(). A post that has no memory was not sent, and does not cost the socket; another
-    // command may have left an ASKING there.
-    reply used(purpose why, pooled& mine, bool lent, use_of_stream use) {
-        try {
-            return use(*mine.on, lent);
-        } catch (...) {
-            if (why == purpose::post) give_back(std::move(mine));
-            throw;
         }
     }
 
@@ -251,10 +245,10 @@ class node_pool {
     // Effects: executes what no other socket could be had for on the one for pipelines, if nobody uses that,
     // and in such a way that giving up does not end it: the locks that are held may be lost with it.
     // Returns: the answer; without one, `otherwise`.
-    [[gnu::cold]] reply on_the_reserve(purpose why, use_of_stream use, reply otherwise) {
+    [[gnu::cold]] reply on_the_reserve(use_of_stream use, reply otherwise) {
         pooled mine = take_reserve();
         if (!mine.on) return otherwise;
-        reply answer = used(why, mine, true, use);
+        reply answer = use(*mine.on, true);
         give_back(std::move(mine));
         return answer.answered() ? answer : named(answer);
     }

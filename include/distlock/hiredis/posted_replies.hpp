@@ -10,7 +10,6 @@
 //   };
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <memory>
 #include <utility>
@@ -39,8 +38,7 @@ class posted_replies {
 
     /// Effects: the next expect() takes no memory.
     void make_room() {
-        constexpr std::size_t few = 8;
-        if (to_come_.size() == to_come_.capacity()) to_come_.reserve(std::max(few, 2 * to_come_.size()));
+        if (to_come_.size() == to_come_.capacity()) to_come_.reserve(2 * to_come_.size() + 1);
     }
     void expect(std::shared_ptr<receipt> who) {
         const bool unknown = who == nullptr;

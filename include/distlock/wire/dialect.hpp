@@ -142,8 +142,8 @@ struct anything {
     operator T() const;
 };
 
-// Each: there is no such function, or it is as it must be. That comes first: a right one may be a template
-// whose body knows nothing of `anything`.
+// Each: the function is as it must be, or there is none. The compiler asks in this order: a right one may be
+// a template whose body knows nothing of `anything`.
 template <class D>
 concept allows_local_fences = requires(const D& d) {
     { d.allows_local_fences() } -> std::convertible_to<bool>;
@@ -215,7 +215,7 @@ consteval bool check_dialect() {
         has_an_inspector<D>,
         "a dialect has a type `inspector`, made of a name, with `inspect`, `force_release` and `forced`, and "
         "`read_inspect`, `read_force_release` and `was_forced`; see distlock::lock_inspector");
-    // What a dialect may have is left alone where it is declared otherwise, and nobody would learn of it.
+    // The engine leaves alone what is declared otherwise, and nobody would learn of it.
     static_assert(detail::may_allow_local_fences<D>,
                   "allows_local_fences must be `bool allows_local_fences() const`");
     static_assert(detail::may_be_shared<D>, "is_shared must be `bool is_shared() const`");

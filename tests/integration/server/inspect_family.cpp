@@ -205,6 +205,33 @@ TEST_CASE(
     }
 }
 
+namespace {
+
+/// A sorted set that is no semaphore, under a name where one is looked for.
+struct foreign_set {
+    foreign_set(std::string where, const std::vector<std::string>& members, bool ends)
+        : name(std::move(where)) {
+        std::vector<std::string_view> add{"ZADD", name};
+        add.insert(add.end(), members.begin(), members.end());
+        common().command(add);
+        if (ends) common().command({"PEXPIRE", name, "600000"});
+    }
+    std::string seen() const { return common().command({"ZRANGE", name, "0", "-1", "WITHSCORES"}); }
+    /// Effects: checks that inspect(), force_release() and try_acquire() refuse it.
+    void check_refused(hiredis_connection& redis, semaphore& pool) const {
+        std::error_code ec;
+        CHECK_FALSE(inspect(redis, name, ec).shares);
+        CHECK(ec == errc::wrong_type);
+        CHECK_FALSE(force_release(redis, name, ec));
+        CHECK(ec == errc::wrong_type);
+        CHECK_FALSE(pool.try_acquire(ec));
+        CHECK(ec == errc::wrong_type);
+    }
+    const std::string name;
+};
+
+}  // namespace
+
 // Any sorted set was taken for a semaphore: an operator deleted a leaderboard by its name, and acquire()
 // removed all of it that was in the past, and gave the rest a TTL.
 TEST_CASE("a sorted set that is no semaphore is told from one, and left as it is") {
@@ -216,24 +243,14 @@ TEST_CASE("a sorted set that is no semaphore is told from one, and left as it is
     INFO(members[1]);
     hiredis_connection redis(common().uri());
     const auto name = fresh_name();
-    std::vector<std::string_view> add{"ZADD", name};
-    add.insert(add.end(), members.begin(), members.end());
-    common().command(add);
-    if (ends) common().command({"PEXPIRE", name, "600000"});
-    const auto seen = [&] { return common().command({"ZRANGE", name, "0", "-1", "WITHSCORES"}); };
-    const auto before = seen();
+    const foreign_set theirs(name, members, ends);
+    const auto before = theirs.seen();
 
-    std::error_code ec;
-    CHECK_FALSE(inspect(redis, name, ec).shares);
-    CHECK(ec == errc::wrong_type);
-    CHECK_FALSE(force_release(redis, name, ec));
-    CHECK(ec == errc::wrong_type);
     semaphore pool(redis, name, 2, described);
-    CHECK_FALSE(pool.try_acquire(ec));
-    CHECK(ec == errc::wrong_type);
+    theirs.check_refused(redis, pool);
     CHECK_THROWS_WITH(pool.try_acquire(), contains_text("what it holds is no lock's"));
     CHECK_THROWS_AS(pool.resize(3), distlock::error);
-    CHECK(seen() == before);
+    CHECK(theirs.seen() == before);
     CHECK((common().command({"PTTL", name}) == "-1") == !ends);
     CHECK(common().command({"EXISTS", distlock::key(name).sibling("limit")}) == "0");
 }
@@ -258,21 +275,12 @@ TEST_CASE("a sorted set in the place of a semaphore that nobody uses any more is
     } else {
         REQUIRE(owned.release() == distlock::release_outcome::released);
     }
-    std::vector<std::string_view> add{"ZADD", name};
-    add.insert(add.end(), members.begin(), members.end());
-    common().command(add);
-    if (ends) common().command({"PEXPIRE", name, "600000"});
-    const auto seen = [&] { return common().command({"ZRANGE", name, "0", "-1", "WITHSCORES"}); };
-    const auto before = seen();
+    const foreign_set theirs(name, members, ends);
+    const auto before = theirs.seen();
 
-    std::error_code ec;
-    CHECK_FALSE(inspect(redis, name, ec).shares);
-    CHECK(ec == errc::wrong_type);
-    CHECK_FALSE(force_release(redis, name, ec));
-    CHECK(ec == errc::wrong_type);
-    CHECK_FALSE(pool.try_acquire(ec));
-    CHECK(ec == errc::wrong_type);
+    theirs.check_refused(redis, pool);
     // A release that comes late.
+    std::error_code ec;
     const distlock::permits ours(name, described, {}, distlock::channel_kind::ordinary, 2, 1);
     CHECK(
         distlock::execute(redis, ours.release(distlock::token::generate())).is(distlock::reply_kind::error));
@@ -280,7 +288,7 @@ TEST_CASE("a sorted set in the place of a semaphore that nobody uses any more is
     CHECK(ec == errc::wrong_type);
     CHECK_THROWS_AS(pool.resize(3), distlock::error);
     if (owner_died) owned.release();
-    CHECK(seen() == before);
+    CHECK(theirs.seen() == before);
     CHECK((common().command({"PTTL", name}) == "-1") == !ends);
 }
 
